@@ -1,1 +1,38 @@
-//! Forebay.
+//! Forebay keeps GPUs fed from cloud storage.
+//!
+//! A pipeline is a source and a chain of typed stages. Each has a kind (async I/O, CPU, device),
+//! its own workers and a bounded buffer behind it. Running it gives an iterator of the last type,
+//! and at any time a report of where the time goes.
+
+mod engine;
+pub mod fault;
+pub mod item;
+pub mod link;
+pub mod options;
+pub mod pipeline;
+pub mod running;
+mod site;
+pub mod source;
+pub mod stage;
+pub mod trace;
+mod work;
+
+pub use work::{cpu, io};
+
+/// An error that cannot happen, for calls that cannot fail: `Ok::<_, Never>(x)`.
+pub type Never = std::convert::Infallible;
+
+/// What most programs need: `use forebay::prelude::*`.
+pub mod prelude {
+    pub use crate::fault::{Fault, PlanError};
+    pub use crate::link::{Inlet, Outlet};
+    pub use crate::options::{
+        Buffer, OnError, Options, Ordered, Rate, Retry, RetryOn, SkipLimit, Workers,
+    };
+    pub use crate::pipeline::Pipeline;
+    pub use crate::running::{Handle, Running};
+    pub use crate::source::{self, Index};
+    pub use crate::stage::{Kind, Source, Stage, Stop, Worker};
+    pub use crate::work::{Call, Finish, Staged, Work, Yield};
+    pub use crate::{Never, cpu, io};
+}

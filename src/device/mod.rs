@@ -1,0 +1,1 @@
+//! Where batches go: devices, their lanes, and calls that run on a lane.

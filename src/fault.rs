@@ -1,0 +1,261 @@
+//! What went wrong: the first failure of a run, with the stage and the item it happened on.
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::item::ItemId;
+
+/// Any error, as stages return it.
+pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
+
+/// The result of a call; its error is kept as it is, see [`Fault::downcast_ref`].
+pub type Result<T, E = BoxError> = std::result::Result<T, E>;
+
+/// A failure: which stage, which item, and why.
+///
+/// Displayed as ``stage `decode` failed on item 41 (t2m/c/41/0/0): unexpected end of data``.
+/// [`source`](Error::source) is the error that the stage's own code returned. Cloning is cheap.
+#[derive(Clone)]
+pub struct Fault(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    stage: Arc<str>,
+    item: Option<ItemId>,
+    name: Option<String>,
+    attempts: u32,
+    cause: Cause,
+    note: Option<String>,
+}
+
+#[derive(Clone)]
+enum Cause {
+    Error(Arc<BoxError>),
+    Panic(String),
+    Timeout(Duration),
+    Cancelled,
+}
+
+/// What kind of failure a [`Fault`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The stage's code returned an error.
+    Error,
+    /// The stage's code panicked.
+    Panic,
+    /// A call took longer than the stage's `timeout`.
+    Timeout,
+    /// The run was cancelled by its handle while the consumer waited.
+    Cancelled,
+}
+
+impl Fault {
+    fn new(cause: Cause) -> Self {
+        Fault(Arc::new(Inner {
+            stage: Arc::from(""),
+            item: None,
+            name: None,
+            attempts: 1,
+            cause,
+            note: None,
+        }))
+    }
+
+    pub(crate) fn error(error: BoxError) -> Self {
+        Fault::new(Cause::Error(Arc::new(error)))
+    }
+
+    pub(crate) fn panic(payload: Box<dyn Any + Send>) -> Self {
+        let message = match payload.downcast::<&'static str>() {
+            Ok(text) => (*text).to_owned(),
+            Err(payload) => match payload.downcast::<String>() {
+                Ok(text) => *text,
+                Err(_) => "a panic without a message".to_owned(),
+            },
+        };
+        Fault::new(Cause::Panic(message))
+    }
+
+    pub(crate) fn timeout(limit: Duration) -> Self {
+        Fault::new(Cause::Timeout(limit))
+    }
+
+    pub(crate) fn cancelled() -> Self {
+        Fault::new(Cause::Cancelled)
+    }
+
+    fn edit(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
+    }
+
+    /// Adds the stage, unless one is named already.
+    pub(crate) fn at(self, stage: &str) -> Self {
+        if self.0.stage.is_empty() {
+            self.edit(|f| f.stage = Arc::from(stage))
+        } else {
+            self
+        }
+    }
+
+    /// Adds the item.
+    pub(crate) fn on(self, item: ItemId, name: Option<String>, attempts: u32) -> Self {
+        self.edit(|f| {
+            f.item = Some(item);
+            f.name = name;
+            f.attempts = attempts;
+        })
+    }
+
+    /// Adds why this failure ends the run although failures may be skipped.
+    pub(crate) fn noting(self, note: String) -> Self {
+        self.edit(|f| f.note = Some(note))
+    }
+
+    /// The id of the stage that failed; empty for a cancelled run.
+    pub fn stage(&self) -> &str {
+        &self.0.stage
+    }
+
+    /// The item that it failed on, if it was on one.
+    pub fn item(&self) -> Option<ItemId> {
+        self.0.item
+    }
+
+    /// What people call that item, such as the key of a chunk.
+    pub fn item_name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// How many calls were made on the item.
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+
+    /// What kind of failure it is.
+    pub fn kind(&self) -> FaultKind {
+        match self.0.cause {
+            Cause::Error(_) => FaultKind::Error,
+            Cause::Panic(_) => FaultKind::Panic,
+            Cause::Timeout(_) => FaultKind::Timeout,
+            Cause::Cancelled => FaultKind::Cancelled,
+        }
+    }
+
+    /// The error that the stage's code returned, if it is an `E`.
+    pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
+        match &self.0.cause {
+            Cause::Error(error) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// The cause alone, without stage and item.
+    pub(crate) fn cause(&self) -> String {
+        match &self.0.cause {
+            Cause::Error(error) => error.to_string(),
+            Cause::Panic(message) => format!("panic: {message}"),
+            Cause::Timeout(limit) => format!("timed out after {limit:?}"),
+            Cause::Cancelled => "the run was cancelled".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner {
+            stage,
+            item,
+            name,
+            attempts,
+            cause,
+            note,
+        } = &*self.0;
+        if matches!(cause, Cause::Cancelled) {
+            return f.write_str("the run was cancelled");
+        }
+        write!(f, "stage `{stage}` failed")?;
+        if let Some(item) = item {
+            write!(f, " on item {item}")?;
+            if let Some(name) = name {
+                write!(f, " ({name})")?;
+            }
+        }
+        if *attempts > 1 {
+            write!(f, " after {attempts} attempts")?;
+        }
+        write!(f, ": {}", self.cause())?;
+        if let Some(note) = note {
+            write!(f, " ({note})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fault({self})")
+    }
+}
+
+impl Error for Fault {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0.cause {
+            Cause::Error(error) => Some(&***error),
+            _ => None,
+        }
+    }
+}
+
+/// A pipeline that cannot be run as it was declared.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A number that must be at least 1 is 0.
+    #[error("`{what}` of stage `{stage}` is 0: write 1 or more{hint}")]
+    Zero {
+        /// The stage's id.
+        stage: String,
+        /// The option.
+        what: &'static str,
+        /// What to write instead of 0 to say what was probably meant.
+        hint: &'static str,
+    },
+    /// A number is out of range.
+    #[error("`{what}` of stage `{stage}` is {value}: write {range}")]
+    Range {
+        /// The stage's id.
+        stage: String,
+        /// The option.
+        what: &'static str,
+        /// The value given.
+        value: String,
+        /// What would do.
+        range: &'static str,
+    },
+    /// Two stages have one id.
+    #[error("two stages are called `{0}`: give one of them another `id`")]
+    Duplicate(String),
+    /// An option that means nothing to the stage.
+    #[error("`{what}` does not apply to `{stage}`, {because}")]
+    NotApplicable {
+        /// The stage's id.
+        stage: String,
+        /// The option.
+        what: &'static str,
+        /// Why not.
+        because: &'static str,
+    },
+    /// A stage that needs to read its input again, where that can't be.
+    #[error(
+        "`{0}` needs a source whose items can be computed by position, such as `source::list` or \
+         `zarr::windows`, with nothing but such stages between"
+    )]
+    NeedsIndex(String),
+    /// The machine refused something that a run needs.
+    #[error("could not start the run: {0}")]
+    Machine(String),
+}

@@ -1,0 +1,23 @@
+//! What flows through a pipeline: items with an identity and a weight, and the data they carry.
+
+mod id;
+mod weight;
+
+pub use id::{Fingerprint, ItemId};
+pub use weight::Label;
+pub(crate) use weight::{label, weight};
+
+/// One item under way: its value, where it came from and how much memory it keeps.
+#[derive(Debug)]
+pub(crate) struct Item<T> {
+    pub(crate) id: ItemId,
+    pub(crate) bytes: u64,
+    pub(crate) value: T,
+}
+
+impl<T: 'static> Item<T> {
+    pub(crate) fn new(id: ItemId, value: T) -> Self {
+        let bytes = weight(&value);
+        Item { id, bytes, value }
+    }
+}

@@ -1,0 +1,248 @@
+//! A run under way: an iterator and a stream of what comes out of its end.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures::Stream;
+
+use crate::engine::Engine;
+use crate::fault::Fault;
+use crate::item::{Fingerprint, Item, ItemId};
+use crate::link::Inlet;
+use crate::stage::Stop;
+use crate::trace::{Ended, RunStats};
+use crate::work::block_on;
+
+/// How long a dropped run may hold up its owner. What then still runs, because a call can't be
+/// interrupted, ends by itself.
+const DROP_WAIT: Duration = Duration::from_millis(25);
+
+/// A run: an [`Iterator`] and a [`Stream`] of `Result<T, Fault>`.
+///
+/// The items end normally only if every stage ended well. A failure is yielded once, after the
+/// items that precede it, and is the last thing yielded.
+///
+/// Dropping it cancels: calls that wait are dropped, calls that compute finish unseen.
+pub struct Running<T: Send + 'static> {
+    engine: Arc<Engine>,
+    inlet: Option<Inlet<T>>,
+    /// The stream's wait for an arrival, kept between polls.
+    arrival: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    last: Option<ItemId>,
+}
+
+impl<T: Send + 'static> Running<T> {
+    pub(crate) fn new(engine: Arc<Engine>, inlet: Inlet<T>) -> Self {
+        Running {
+            engine,
+            inlet: Some(inlet),
+            arrival: None,
+            last: None,
+        }
+    }
+
+    /// Asks the sources to stop. What is under way is still delivered, and then the items end.
+    pub fn stop(&self) {
+        self.engine.stop.cancel();
+    }
+
+    /// The figures so far.
+    pub fn stats(&self) -> RunStats {
+        self.engine.stats()
+    }
+
+    /// A handle for other threads: progress displays, signal handlers.
+    pub fn handle(&self) -> Handle {
+        Handle {
+            engine: Arc::clone(&self.engine),
+        }
+    }
+
+    /// The id of the item yielded last.
+    pub fn last_id(&self) -> Option<ItemId> {
+        self.last
+    }
+
+    /// Takes everything that is left and closes.
+    ///
+    /// # Errors
+    /// The run's failure.
+    pub fn drain(mut self) -> Result<RunStats, Fault> {
+        for item in self.by_ref() {
+            drop(item?);
+        }
+        Ok(self.close())
+    }
+
+    /// Ends the run and returns when nothing of it is left: no task, thread or socket. A run that
+    /// has not finished is cancelled.
+    ///
+    /// A call that computes can't be interrupted; it is waited for.
+    pub fn close(mut self) -> RunStats {
+        self.shut();
+        self.engine.wait_until_gone(None);
+        self.engine.stats()
+    }
+
+    fn shut(&mut self) {
+        self.engine.end(Ended::Cancelled);
+        self.engine.cancel.cancel();
+        self.arrival = None;
+        self.inlet = None;
+    }
+
+    fn deliver(&mut self, item: Item<T>) -> T {
+        let consumer = &self.engine.consumer;
+        consumer.items.fetch_add(1, Relaxed);
+        consumer.bytes.fetch_add(item.bytes, Relaxed);
+        let mut fingerprint = consumer.fingerprint();
+        fingerprint.push(item.id);
+        consumer.fingerprint.store(fingerprint.value(), Relaxed);
+        self.last = Some(item.id);
+        item.value
+    }
+
+    /// The end of the items, with the failure if there was one.
+    fn end(&mut self, stop: Option<Stop>) -> Option<Fault> {
+        self.arrival = None;
+        self.inlet = None;
+        let (how, fault) = match stop {
+            None if self.engine.stop.is_cancelled() => (Ended::Stopped, None),
+            None | Some(Stop::Downstream) => (Ended::Finished, None),
+            Some(Stop::Failed(fault) | Stop::Upstream(fault)) => (Ended::Failed, Some(fault)),
+            Some(Stop::Cancelled) => (Ended::Cancelled, Some(Fault::cancelled())),
+        };
+        self.engine.end(how);
+        fault
+    }
+
+    fn wait_begins(&self) -> Instant {
+        let now = Instant::now();
+        let ns = (now - self.engine.started()).as_nanos() as u64;
+        self.engine.consumer.waiting_since_ns.store(ns + 1, Relaxed);
+        now
+    }
+
+    fn wait_ends(&self) {
+        let consumer = &self.engine.consumer;
+        let since = consumer.waiting_since_ns.swap(0, Relaxed);
+        if since > 0 {
+            let now = self.engine.started().elapsed().as_nanos() as u64;
+            consumer
+                .waited_ns
+                .fetch_add(now.saturating_sub(since - 1), Relaxed);
+        }
+    }
+
+    /// What is there without waiting: an item, the end, or nothing yet.
+    fn now(&mut self) -> Poll<Option<Result<T, Fault>>> {
+        let Some(inlet) = &mut self.inlet else {
+            return Poll::Ready(None);
+        };
+        match inlet.try_recv() {
+            Ok(Some(item)) => Poll::Ready(Some(Ok(self.deliver(item)))),
+            Ok(None) => Poll::Pending,
+            Err(end) => Poll::Ready(self.end(end).map(Err)),
+        }
+    }
+}
+
+// Nothing in it is pinned in place: the wait is in a box of its own.
+impl<T: Send + 'static> Unpin for Running<T> {}
+
+impl<T: Send + 'static> Iterator for Running<T> {
+    type Item = Result<T, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Poll::Ready(next) = self.now() {
+                return next;
+            }
+            self.wait_begins();
+            if let Some(inlet) = &self.inlet {
+                block_on(inlet.arrival());
+            }
+            self.wait_ends();
+        }
+    }
+}
+
+impl<T: Send + 'static> Stream for Running<T> {
+    type Item = Result<T, Fault>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Poll::Ready(next) = self.now() {
+                return Poll::Ready(next);
+            }
+            if self.arrival.is_none()
+                && let Some(inlet) = &self.inlet
+            {
+                let arrival = Box::pin(inlet.tap().arrived());
+                self.wait_begins();
+                self.arrival = Some(arrival);
+            }
+            let Some(arrival) = &mut self.arrival else {
+                return Poll::Ready(None);
+            };
+            if arrival.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.arrival = None;
+            self.wait_ends();
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for Running<T> {
+    fn drop(&mut self) {
+        self.shut();
+        self.engine.wait_until_gone(Some(DROP_WAIT));
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Running<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running")
+            .field("name", &self.engine.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A handle on a run for other threads. It does not keep the run alive.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    engine: Arc<Engine>,
+}
+
+impl Handle {
+    /// The figures so far.
+    pub fn stats(&self) -> RunStats {
+        self.engine.stats()
+    }
+
+    /// Asks the sources to stop; what is under way is still delivered.
+    pub fn stop(&self) {
+        self.engine.stop.cancel();
+    }
+
+    /// Stops everything now: the consumer's next item is the failure "the run was cancelled".
+    pub fn cancel(&self) {
+        self.engine.cancel.cancel();
+    }
+
+    /// The order fingerprint so far.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.engine.consumer.fingerprint()
+    }
+
+    /// The io stages that computed for more than 10 ms at a time on the I/O runtime, and for how
+    /// long at most: their work belongs in a cpu stage.
+    pub fn held(&self) -> std::collections::BTreeMap<String, Duration> {
+        self.engine.held()
+    }
+}

@@ -1,0 +1,41 @@
+//! Where a stage runs: what the engine gives it beside its two ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::engine::Engine;
+use crate::item::ItemId;
+use crate::options::Options;
+use crate::trace::Meter;
+
+/// One stage's place in a run.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) options: Options,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) lineage: Lineage,
+}
+
+/// The id of the item that a single-task stage received last, from which those of the items it
+/// sends derive. Written and read by that one task.
+#[derive(Debug, Default)]
+pub(crate) struct Lineage {
+    some: AtomicU64,
+    position: AtomicU64,
+    path: AtomicU64,
+}
+
+impl Lineage {
+    pub(crate) fn set(&self, id: ItemId) {
+        let (position, path) = id.parts();
+        self.position.store(position, Relaxed);
+        self.path.store(path, Relaxed);
+        self.some.store(1, Relaxed);
+    }
+
+    pub(crate) fn last(&self) -> Option<ItemId> {
+        (self.some.load(Relaxed) != 0)
+            .then(|| ItemId::from_parts(self.position.load(Relaxed), self.path.load(Relaxed)))
+    }
+}

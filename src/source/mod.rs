@@ -1,0 +1,9 @@
+//! Where items come from.
+
+mod index;
+mod iter;
+mod stream;
+
+pub use index::{Index, Indexed, index, list};
+pub use iter::{Iter, iter, try_iter};
+pub use stream::{FromStream, stream, try_stream};

@@ -1,0 +1,220 @@
+//! The trait everything follows from: a stage turns a flow of `In` into a flow of `Out`.
+//!
+//! Invariant: nothing here or in the other files of the engine (`pipeline`, `link`, `running`,
+//! `fault`, `work`, `flow`) knows of Zarr, object stores, YAML or CUDA.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::{BoxError, Fault};
+use crate::link::{Inlet, Outlet};
+use crate::options::Options;
+
+/// Turns a flow of `In` into a flow of `Out`.
+///
+/// A stage is an async function from an inlet to an outlet. The engine owns both ends: it records
+/// how the stage stopped before it drops them, so a fault never looks like an end.
+///
+/// Most stages are calls on single items and need no `impl`: see [`io`](crate::io),
+/// [`cpu`](crate::cpu) and [`device`](crate::device). Implement this for stages that change how
+/// many items there are or their order.
+///
+/// ```
+/// use forebay::prelude::*;
+///
+/// /// Passes every second item.
+/// struct EverySecond;
+///
+/// impl Stage for EverySecond {
+///     type In = u64;
+///     type Out = u64;
+///
+///     fn name(&self) -> &str {
+///         "every_second"
+///     }
+///
+///     async fn run(self, inlet: &mut Inlet<u64>, outlet: &mut Outlet<u64>) -> Result<(), Stop> {
+///         let mut pass = true;
+///         while let Some(item) = inlet.recv().await? {
+///             if pass {
+///                 outlet.send(item).await?;
+///             }
+///             pass = !pass;
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let run = Pipeline::from(source::iter("numbers", 0..6)).then(EverySecond).run()?;
+/// let items: Vec<u64> = run.collect::<Result<_, _>>()?;
+/// assert_eq!(items, [0, 2, 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Stage: Send + 'static {
+    /// What comes in.
+    type In: Send + 'static;
+    /// What goes out.
+    type Out: Send + 'static;
+
+    /// The stage's name; its id unless the options say another.
+    fn name(&self) -> &str;
+
+    /// Runs until the inlet ends. `Ok` means that everything owed was sent; returning is stopping.
+    ///
+    /// The future is dropped when the run is cancelled or when nobody wants more items.
+    fn run(
+        self,
+        inlet: &mut Inlet<Self::In>,
+        outlet: &mut Outlet<Self::Out>,
+    ) -> impl Future<Output = Result<(), Stop>> + Send;
+
+    /// The stage's kind.
+    fn kind(&self) -> Kind {
+        Kind::Flow
+    }
+
+    /// What was said about how it runs.
+    fn options(&self) -> Options {
+        Options::default()
+    }
+
+    /// Whether the options about calls (`workers`, `ordered`, `retry`, `timeout`, `rate`,
+    /// `on_error`) mean something to this stage.
+    fn makes_calls(&self) -> bool {
+        false
+    }
+
+    /// Whether items can be given to a call a second time, as `retry` needs.
+    fn can_retry(&self) -> bool {
+        false
+    }
+
+    /// If what comes in can be computed by position, and what goes out then can be too, the
+    /// computation: the stage then costs nothing and can be entered anywhere at once.
+    ///
+    /// # Errors
+    /// Gives both back where that is not so.
+    fn index(
+        self,
+        input: crate::source::Index<Self::In>,
+    ) -> Result<crate::source::Index<Self::Out>, (Self, crate::source::Index<Self::In>)>
+    where
+        Self: Sized,
+    {
+        Err((self, input))
+    }
+}
+
+/// Where items come from.
+pub trait Source: Send + 'static {
+    /// What it gives.
+    type Item: Send + 'static;
+
+    /// The source's name; its id unless the options say another.
+    fn name(&self) -> &str;
+
+    /// Sends all items. `Ok` means that the source has ended; returning is stopping.
+    ///
+    /// The future is dropped when the run stops, at any point where it waits.
+    fn run(self, outlet: &mut Outlet<Self::Item>) -> impl Future<Output = Result<(), Stop>> + Send;
+
+    /// The items by position, if they can be computed.
+    ///
+    /// # Errors
+    /// Gives the source back where they can't.
+    fn into_index(self) -> Result<crate::source::Index<Self::Item>, Self>
+    where
+        Self: Sized,
+    {
+        Err(self)
+    }
+}
+
+/// What a stage is to the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Gives the items.
+    Source,
+    /// Async calls that wait: tasks on a runtime that does nothing else.
+    Io,
+    /// Calls that compute: threads of the stage's own pool.
+    Cpu,
+    /// Calls on a device: each worker is a lane, with a thread of its own.
+    Device,
+    /// Changes how many items there are or their order, in one task.
+    Flow,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Kind::Source => "source",
+            Kind::Io => "io",
+            Kind::Cpu => "cpu",
+            Kind::Device => "device",
+            Kind::Flow => "flow",
+        })
+    }
+}
+
+/// Why a stage stopped before its input ended.
+#[derive(Clone, Debug)]
+pub enum Stop {
+    /// This stage failed.
+    Failed(Fault),
+    /// A stage before this one failed.
+    Upstream(Fault),
+    /// Nobody wants more items.
+    Downstream,
+    /// The run was cancelled.
+    Cancelled,
+}
+
+impl Stop {
+    /// This stage failed with `error`. The engine adds the stage's id.
+    pub fn failed(error: impl Into<BoxError>) -> Self {
+        Stop::Failed(Fault::error(error.into()))
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stop::Failed(fault) => fault.fmt(f),
+            Stop::Upstream(fault) => write!(f, "stopped because {fault}"),
+            Stop::Downstream => f.write_str("nobody wants more items"),
+            Stop::Cancelled => f.write_str("the run was cancelled"),
+        }
+    }
+}
+
+impl std::error::Error for Stop {}
+
+/// A worker of a stage, as the function that makes its state and each call see it.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    pub(crate) stage: Arc<str>,
+    pub(crate) index: usize,
+    pub(crate) workers: usize,
+}
+
+impl Worker {
+    /// The id of the worker's stage.
+    pub fn stage(&self) -> &str {
+        &self.stage
+    }
+
+    /// Which of the stage's workers it is, from 0.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// How many workers the stage has.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+}

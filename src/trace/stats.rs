@@ -1,0 +1,170 @@
+//! The figures of a run as plain data: a snapshot of what the meters hold. Knows nothing of how
+//! they are measured.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::stage::Kind;
+
+/// What a run has done so far, or in all once it has ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunStats {
+    /// The pipeline's name.
+    pub name: String,
+    /// Wall time since the run started, until it ended.
+    pub elapsed: Duration,
+    /// How the run ended; `None` while it goes on.
+    pub ended: Option<Ended>,
+    /// Items that the consumer received.
+    pub items: u64,
+    /// Bytes that the consumer received, by the items' weights.
+    pub bytes: u64,
+    /// The order fingerprint: a hash of the ids that the consumer received, in order.
+    pub fingerprint: u64,
+    /// How long the consumer waited for items: the only number that costs money.
+    pub waited: Duration,
+    /// Items that the sources gave.
+    pub read: u64,
+    /// Items that `on_error: skip` left out, in all stages.
+    pub skipped: u64,
+    /// Items that were under way when the run stopped early.
+    pub abandoned: u64,
+    /// The stages in order, sources first.
+    pub stages: Vec<StageStats>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// The source ended and everything owed was delivered.
+    Finished,
+    /// It was asked to stop, and everything under way was delivered.
+    Stopped,
+    /// A stage failed.
+    Failed,
+    /// It was cancelled or dropped.
+    Cancelled,
+}
+
+/// What one stage has done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StageStats {
+    /// The stage's id.
+    pub id: String,
+    /// The stage's kind.
+    pub kind: Kind,
+    /// How many workers it has.
+    pub workers: usize,
+    /// Items that it took.
+    pub items_in: u64,
+    /// Items that it sent.
+    pub items_out: u64,
+    /// Bytes that it sent, by the items' weights.
+    pub bytes_out: u64,
+    /// The workers' time by state; it adds up to `workers` x the run's elapsed time.
+    pub states: States,
+    /// The share of the working time that was spent on a core, 0 to 1; sampled, cpu stages only.
+    pub on_core: Option<f64>,
+    /// Service times: how long calls took, without any wait for input, room or a limit.
+    pub service: Service,
+    /// Calls made, retries included.
+    pub attempts: u64,
+    /// Calls that were made again after an error.
+    pub retries: u64,
+    /// Calls that ended in an error, a panic or a timeout.
+    pub errors: u64,
+    /// Items left out because of `on_error: skip`.
+    pub skipped: u64,
+    /// Items that this stage held, or had waiting before it, when the run stopped early.
+    pub abandoned: u64,
+    /// The buffer behind the stage.
+    pub buffer: BufferStats,
+}
+
+impl StageStats {
+    /// Items a second that this stage would deliver if it were never starved, blocked or held:
+    /// its workers over its mean service time. Infinite before the first call.
+    pub fn could_do_per_s(&self) -> f64 {
+        self.workers as f64 * 1e9 / self.service.mean_ns as f64
+    }
+}
+
+/// Worker time by state. Every worker is always in exactly one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct States {
+    /// In the stage's code.
+    pub working: Duration,
+    /// Waiting for input.
+    pub starved: Duration,
+    /// Holding a finished item for which the buffer has no room.
+    pub blocked: Duration,
+    /// Waiting for an earlier item: the reorder window is full.
+    pub turn: Duration,
+    /// Held by a rate limit, a retry pause or another limit.
+    pub limit: Duration,
+}
+
+impl States {
+    /// Working, starved, blocked, turn and limit as shares of the total, 0 to 1. They add up to 1,
+    /// or are all 0 before any time has passed.
+    pub fn shares(&self) -> [f64; 5] {
+        let all = [
+            self.working,
+            self.starved,
+            self.blocked,
+            self.turn,
+            self.limit,
+        ];
+        let total: f64 = all.iter().map(Duration::as_secs_f64).sum();
+        all.map(|d| {
+            if total > 0.0 {
+                d.as_secs_f64() / total
+            } else {
+                0.0
+            }
+        })
+    }
+
+    /// The total of the five.
+    pub fn total(&self) -> Duration {
+        self.working + self.starved + self.blocked + self.turn + self.limit
+    }
+}
+
+/// Service times of a stage's calls, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Service {
+    /// Calls measured.
+    pub count: u64,
+    /// Mean, exact.
+    pub mean_ns: u64,
+    /// Median, to two digits.
+    pub p50_ns: u64,
+    /// 90th percentile, to two digits.
+    pub p90_ns: u64,
+    /// 99th percentile, to two digits.
+    pub p99_ns: u64,
+    /// The longest call, to two digits.
+    pub max_ns: u64,
+}
+
+/// How full the buffer behind a stage is and was.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct BufferStats {
+    /// Items in it now.
+    pub items: usize,
+    /// Bytes in it now.
+    pub bytes: u64,
+    /// Its bound in items.
+    pub items_max: usize,
+    /// Its bound in bytes; one item always fits.
+    pub bytes_max: u64,
+    /// Items in it, averaged over time.
+    pub items_mean: f64,
+    /// Share of the time that it was full, 0 to 1.
+    pub full_share: f64,
+    /// Share of the time that it was empty, 0 to 1.
+    pub empty_share: f64,
+}

@@ -1,0 +1,367 @@
+//! Where the workers of a stage leave what they finished and take what they do next.
+//!
+//! The desk decides what may start (order, room, limits), restores the order of what is finished,
+//! and knows the state of every worker. Everything happens under one short lock per burst of items;
+//! no user code runs under it, and nothing here waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt as _;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+use super::floor::{Done, Floor, Resting};
+use super::place::{Job, Place};
+use super::staged::Staged;
+use super::worker::{Entry, Hand, Kept, Wage};
+use super::{Finish, Work, worker};
+use crate::fault::Fault;
+use crate::item::{Item, ItemId};
+use crate::link::{Inlet, Outlet};
+use crate::options::{OnError, Ordered, Retry};
+use crate::site::Site;
+use crate::stage::{Kind, Stop, Worker};
+
+/// A stage's desk: its rules, and behind a lock the [`Floor`] on which they are kept.
+pub(crate) struct Desk<W: Work> {
+    pub(super) work: Arc<W>,
+    pub(super) copy: Option<fn(&W::In) -> W::In>,
+    pub(super) rules: Rules,
+    pub(super) site: Arc<Site>,
+    pub(super) workers: Vec<Worker>,
+    weigh: Option<Box<dyn Fn(&W::Out) -> u64 + Send + Sync>>,
+    place: Place,
+    floor: Mutex<Floor<W>>,
+    changed: Notify,
+    closed: AtomicBool,
+    pub(super) reason: Arc<AtomicU8>,
+    finishing: TaskTracker,
+}
+
+/// What holds for every call of a stage.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) kind: Kind,
+    pub(super) workers: usize,
+    /// How far ahead of the oldest unfinished item others may run; `None` is out of order.
+    pub(super) window: Option<u64>,
+    pub(super) retry: Option<Retry>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) on_error: OnError,
+    /// One item a call at a time: its calls are limited, timed or can yield many.
+    pub(super) single: bool,
+}
+
+/// What the loop has to wait for.
+pub(super) struct View {
+    pub(super) finished: Option<Result<(), Stop>>,
+    pub(super) wants_input: bool,
+    pub(super) wants_room: Option<u64>,
+    pub(super) timer: Option<Instant>,
+}
+
+/// What a worker brings to the desk.
+pub(super) struct Return<W: Work> {
+    /// Finished items by sequence number.
+    pub(super) done: Vec<(u64, Done<W::Out>)>,
+    /// Items it had in hand and did not start.
+    pub(super) back: std::collections::VecDeque<Entry<W::In>>,
+    /// What it will go on with later.
+    pub(super) rest: Option<(Hand<W>, Option<Instant>)>,
+    pub(super) wage: Wage,
+}
+
+impl<W: Work> Desk<W> {
+    pub(super) fn new(
+        staged: Staged<W>,
+        place: Place,
+        inlet: &Inlet<W::In>,
+        outlet: &Outlet<W::Out>,
+    ) -> Arc<Self> {
+        let site = Arc::clone(outlet.site());
+        let options = &site.options;
+        let (kind, workers) = (staged.work.kind(), site.meter.workers);
+        let window = match options.ordered.unwrap_or(Ordered::Window(None)) {
+            Ordered::No => None,
+            Ordered::Window(items) => Some(items.unwrap_or(8 * workers).max(workers) as u64),
+        };
+        let rules = Rules {
+            kind,
+            workers,
+            window,
+            retry: options.retry.clone(),
+            timeout: options.timeout,
+            on_error: options.on_error.clone().unwrap_or_default(),
+            single: options.rate.is_some()
+                || (options.timeout.is_some() && kind != Kind::Io)
+                || options.retry.is_some()
+                || staged.work.yields_many(),
+        };
+        let stage: Arc<str> = Arc::from(site.meter.id.as_str());
+        Arc::new(Desk {
+            work: Arc::new(staged.work),
+            copy: staged.copy,
+            weigh: staged.weigh,
+            workers: (0..workers)
+                .map(|index| Worker {
+                    stage: Arc::clone(&stage),
+                    index,
+                    workers,
+                })
+                .collect(),
+            place,
+            floor: Mutex::new(Floor::new(
+                inlet.tap(),
+                outlet.feed(),
+                workers,
+                options.rate.as_ref(),
+                Arc::clone(&site.meter),
+            )),
+            rules,
+            site,
+            changed: Notify::new(),
+            closed: AtomicBool::new(false),
+            reason: Arc::new(AtomicU8::new(Finish::Cancelled as u8)),
+            finishing: TaskTracker::new(),
+        })
+    }
+
+    /// Returns when something changed that the loop must know. Cancel-safe.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// The loop's turn: starts what can start and says what to wait for.
+    pub(super) fn step(self: &Arc<Self>) -> View {
+        let now = Instant::now();
+        self.expire(now);
+        let mut floor = self.floor.lock();
+        floor.deliver(&self.rules);
+        let started = floor.schedule(&self.rules, now);
+        let view = floor.view(&self.rules, now);
+        floor.census(&self.rules, now);
+        drop(floor);
+        self.launch(started);
+        view
+    }
+
+    /// A worker's turn: takes what it finished, and gives it what it does next. `None` sends it to
+    /// rest; the desk then keeps its state.
+    pub(super) fn turn(
+        self: &Arc<Self>,
+        worker: usize,
+        kept: &mut Option<Kept<W>>,
+        mut brought: Return<W>,
+    ) -> Option<Hand<W>> {
+        let mut late = Vec::new();
+        let mut floor = self.floor.lock();
+        if self.is_closed() {
+            return None;
+        }
+        let now = Instant::now();
+        floor.leave(worker, &brought.wage, now);
+        for (seq, done) in brought.done.drain(..) {
+            late.extend(floor.put(seq, done, &self.rules));
+        }
+        floor.give_back(&mut brought.back);
+        floor.deliver(&self.rules);
+        let next = match brought.rest.take() {
+            Some((hand, until)) => {
+                floor.resting.push(Resting {
+                    worker,
+                    kept: kept.take(),
+                    hand,
+                    until,
+                });
+                None
+            }
+            None => {
+                let next = floor.take(worker, &self.rules, now);
+                if next.is_none() {
+                    floor.idle.push(worker);
+                    floor.states[worker] = kept.take();
+                }
+                next.map(Hand::Burst)
+            }
+        };
+        let started = floor.schedule(&self.rules, now);
+        floor.census(&self.rules, now);
+        let tell = next.is_none() || floor.needs_loop();
+        drop(floor);
+        self.launch(started);
+        if tell {
+            self.changed.notify_one();
+        }
+        // Dropped without the lock: an item's drop is its owner's code.
+        drop(late);
+        next
+    }
+
+    /// Items that `worker` had in hand while its call turned out to wait.
+    pub(super) fn give_back(
+        self: &Arc<Self>,
+        worker: usize,
+        back: &mut std::collections::VecDeque<Entry<W::In>>,
+    ) {
+        let now = Instant::now();
+        let mut floor = self.floor.lock();
+        if self.is_closed() {
+            return;
+        }
+        floor.hands[worker] -= back.len();
+        floor.give_back(back);
+        let started = floor.schedule(&self.rules, now);
+        floor.census(&self.rules, now);
+        drop(floor);
+        self.launch(started);
+        self.changed.notify_one();
+    }
+
+    /// Takes some items of a call that yields many; says how many more it may make now.
+    pub(super) fn offer(
+        self: &Arc<Self>,
+        seq: u64,
+        items: &mut std::collections::VecDeque<Item<W::Out>>,
+    ) -> usize {
+        let mut floor = self.floor.lock();
+        if self.is_closed() {
+            return 0;
+        }
+        floor.add(seq, items, &self.rules);
+        floor.deliver(&self.rules);
+        let allowed = floor.allowance(seq, &self.rules);
+        if floor.needs_loop() {
+            self.changed.notify_one();
+        }
+        allowed
+    }
+
+    /// Cpu and device calls cannot be interrupted: their items are given up at the deadline.
+    fn expire(&self, now: Instant) {
+        let Some(limit) = self.rules.timeout else {
+            return;
+        };
+        let due = self.floor.lock().overdue(now);
+        for (seq, id, name, attempt) in due {
+            let fault = Fault::timeout(limit).on(id, name, attempt);
+            let done = self.judge(fault);
+            let mut floor = self.floor.lock();
+            drop(floor.settle(seq, done, &self.rules));
+        }
+    }
+
+    /// What an item that failed for good does to the run.
+    pub(super) fn judge(&self, fault: Fault) -> Done<W::Out> {
+        let meter = &self.site.meter;
+        let fault = fault.at(&meter.id);
+        let OnError::Skip { max, log } = &self.rules.on_error else {
+            return Done::Fault(fault);
+        };
+        let skipped = meter.skipped.fetch_add(1, Relaxed) + 1;
+        let seen = meter.items_in.load(Relaxed);
+        if max.exceeded(skipped, seen) {
+            meter.skipped.fetch_sub(1, Relaxed);
+            let note = format!(
+                "and {} of {seen} items had been skipped before",
+                skipped - 1
+            );
+            return Done::Fault(fault.noting(note));
+        }
+        tracing::debug!(target: "forebay::item", stage = %meter.id, error = %fault, "skipped");
+        if let Some(path) = log
+            && let Err(error) = self.site.engine.log_skipped(path, &fault)
+        {
+            let path = path.display();
+            return Done::Fault(fault.noting(format!("and {path} can't be written: {error}")));
+        }
+        Done::Nothing
+    }
+
+    pub(super) fn weighed(&self, id: ItemId, value: W::Out) -> Item<W::Out> {
+        match &self.weigh {
+            Some(weigh) => Item {
+                id,
+                bytes: weigh(&value),
+                value,
+            },
+            None => Item::new(id, value),
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
+    fn launch(self: &Arc<Self>, started: Vec<(usize, Option<Kept<W>>, Hand<W>)>) {
+        for (worker, kept, hand) in started {
+            self.spawn(worker, kept, hand);
+        }
+    }
+
+    /// Sends `worker` to work on `hand`, in the place of its kind.
+    pub(super) fn spawn(self: &Arc<Self>, worker: usize, kept: Option<Kept<W>>, hand: Hand<W>) {
+        let desk = Arc::clone(self);
+        let job: Job = Box::pin(async move {
+            let working = worker::work(Arc::clone(&desk), worker, kept, hand);
+            // Calls are caught one by one; this catches what runs beside them, such as the drop of
+            // an item. A worker that vanished must not leave the stage waiting for it.
+            if let Err(panic) = std::panic::AssertUnwindSafe(working).catch_unwind().await {
+                let fault = Fault::panic(panic).at(&desk.site.meter.id);
+                desk.floor.lock().break_down(fault);
+                desk.changed.notify_one();
+            }
+        });
+        self.place.spawn(worker, job);
+    }
+
+    /// Ends everything: calls are stopped where they can be, items dropped, states finished.
+    fn close(&self, reason: Finish) {
+        if self.closed.swap(true, Relaxed) {
+            return;
+        }
+        self.reason.store(reason as u8, Relaxed);
+        self.place.abort();
+        let (left, states) = self.floor.lock().clear(&self.rules);
+        self.site
+            .meter
+            .abandoned
+            .fetch_add(left.count as u64, Relaxed);
+        drop(left);
+        for (worker, kept) in states {
+            let token = self.finishing.token();
+            let finish = async move {
+                drop(kept);
+                drop(token);
+            };
+            self.place.spawn(worker, Box::pin(finish));
+        }
+    }
+
+    /// Returns once the workers' states are finished.
+    pub(super) async fn finished(&self) {
+        self.finishing.close();
+        self.finishing.wait().await;
+    }
+}
+
+/// Closes the desk when the loop's future ends, even by being dropped.
+pub(super) struct Open<'a, W: Work>(&'a Desk<W>);
+
+impl<'a, W: Work> Open<'a, W> {
+    pub(super) fn new(desk: &'a Desk<W>) -> Self {
+        Open(desk)
+    }
+
+    pub(super) fn close(self, reason: Finish) {
+        self.0.close(reason);
+    }
+}
+
+impl<W: Work> Drop for Open<'_, W> {
+    fn drop(&mut self) {
+        self.0.close(Finish::Cancelled);
+    }
+}

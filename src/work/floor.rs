@@ -1,0 +1,565 @@
+//! What a stage has under way: the input it holds, the order it owes, who works and who rests.
+//! Plain state, changed only under the desk's lock.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use super::Work;
+use super::desk::{Rules, View};
+use super::rate::Limiter;
+use super::worker::{Entry, Hand, Kept, Wage};
+use crate::fault::Fault;
+use crate::item::{Item, ItemId, label};
+use crate::link::{Arrival, Feed, Tap};
+use crate::options::Rate;
+use crate::stage::{Kind, Stop};
+use crate::trace::{Meter, State};
+
+/// Calls shorter than this travel in bursts of about this length, so that handing over and waking
+/// up are paid per burst.
+const BURST: Duration = Duration::from_micros(50);
+/// Items in a burst, at most.
+const BURST_ITEMS: f64 = 256.0;
+
+/// What became of an item.
+pub(super) enum Done<Out> {
+    One(Item<Out>),
+    Nothing,
+    Fault(Fault),
+}
+
+/// An item that was started and not yet sent on, in the order of the input.
+struct Slot<Out> {
+    items: VecDeque<Item<Out>>,
+    done: bool,
+    fault: Option<Fault>,
+}
+
+impl<Out> Default for Slot<Out> {
+    fn default() -> Self {
+        Slot {
+            items: VecDeque::new(),
+            done: false,
+            fault: None,
+        }
+    }
+}
+
+/// A worker that will go on: after a pause, or when there is room for more of what it makes.
+pub(super) struct Resting<W: Work> {
+    pub(super) worker: usize,
+    pub(super) kept: Option<Kept<W>>,
+    pub(super) hand: Hand<W>,
+    pub(super) until: Option<Instant>,
+}
+
+/// A call that is given up at its deadline.
+struct Watch {
+    worker: usize,
+    seq: u64,
+    id: ItemId,
+    name: Option<String>,
+    attempt: u32,
+    deadline: Instant,
+}
+
+pub(super) struct Floor<W: Work> {
+    tap: Tap<W::In>,
+    feed: Feed<W::Out>,
+    arriving: VecDeque<Item<W::In>>,
+    input: VecDeque<Entry<W::In>>,
+    arrived: u64,
+    ended: Option<Result<(), Stop>>,
+    /// The sequence number of the first slot.
+    head: u64,
+    slots: VecDeque<Slot<W::Out>>,
+    ready: VecDeque<Item<W::Out>>,
+    pub(super) idle: Vec<usize>,
+    pub(super) states: Vec<Option<Kept<W>>>,
+    /// Items in each worker's hand, 0 if it does not work.
+    pub(super) hands: Vec<usize>,
+    running: usize,
+    pub(super) resting: Vec<Resting<W>>,
+    fault: Option<(u64, Fault)>,
+    watches: Vec<Watch>,
+    late: HashSet<u64>,
+    limiter: Option<Limiter>,
+    limited_until: Option<Instant>,
+    mean_ns: f64,
+    mean_bytes: f64,
+    loop_waits_for_room: bool,
+    meter: Arc<Meter>,
+}
+
+/// What was left on the floor when the stage closed; dropped without the lock.
+pub(super) struct Left<W: Work> {
+    pub(super) count: usize,
+    _input: VecDeque<Entry<W::In>>,
+    _slots: VecDeque<Slot<W::Out>>,
+    _ready: VecDeque<Item<W::Out>>,
+    _hands: Vec<Hand<W>>,
+}
+
+type Started<W> = Vec<(usize, Option<Kept<W>>, Hand<W>)>;
+
+impl<W: Work> Floor<W> {
+    pub(super) fn new(
+        tap: Tap<W::In>,
+        feed: Feed<W::Out>,
+        workers: usize,
+        rate: Option<&Rate>,
+        meter: Arc<Meter>,
+    ) -> Self {
+        Floor {
+            tap,
+            feed,
+            arriving: VecDeque::new(),
+            input: VecDeque::new(),
+            arrived: 0,
+            ended: None,
+            head: 0,
+            slots: VecDeque::new(),
+            ready: VecDeque::new(),
+            idle: (0..workers).rev().collect(),
+            states: (0..workers).map(|_| None).collect(),
+            hands: vec![0; workers],
+            running: 0,
+            resting: Vec::new(),
+            fault: None,
+            watches: Vec::new(),
+            late: HashSet::new(),
+            limiter: rate.map(|rate| Limiter::new(rate, Instant::now())),
+            limited_until: None,
+            mean_ns: 0.0,
+            mean_bytes: 0.0,
+            loop_waits_for_room: false,
+            meter,
+        }
+    }
+
+    // ------------------------------------------------------------------------------- starting
+
+    /// The next items for `worker`, if any may start.
+    pub(super) fn take(
+        &mut self,
+        worker: usize,
+        rules: &Rules,
+        now: Instant,
+    ) -> Option<VecDeque<Entry<W::In>>> {
+        if self.input.is_empty() {
+            self.pull();
+        }
+        let front = self.input.front()?.seq;
+        let stopping = match (&self.fault, rules.window) {
+            (Some((at, _)), Some(_)) => front > *at,
+            (fault, _) => fault.is_some(),
+        };
+        let held = self.running + self.resting.len() + self.ready.len();
+        if stopping || held >= rules.workers || self.ahead(front, rules) {
+            return None;
+        }
+        if let Some(limiter) = &mut self.limiter {
+            self.limited_until = limiter.take(now).err();
+            if self.limited_until.is_some() {
+                return None;
+            }
+        }
+        let n = self.burst(rules);
+        let hand: VecDeque<_> = self.input.drain(..n).collect();
+        if rules.window.is_some() {
+            let end = hand.back().map_or(0, |entry| entry.seq + 1 - self.head) as usize;
+            if self.slots.len() < end {
+                self.slots.resize_with(end, Slot::default);
+            }
+        }
+        if let (Some(limit), false, Some(entry)) =
+            (rules.timeout, rules.kind == Kind::Io, hand.front())
+        {
+            self.watch(worker, entry, limit, rules, now);
+        }
+        self.meter.items_in.fetch_add(n as u64, Relaxed);
+        self.tap
+            .core()
+            .release(n, hand.iter().map(|entry| entry.bytes).sum());
+        self.hands[worker] = n;
+        self.running += 1;
+        Some(hand)
+    }
+
+    /// Whether `seq` is too far ahead of the oldest unfinished item.
+    fn ahead(&self, seq: u64, rules: &Rules) -> bool {
+        rules.window.is_some_and(|window| seq >= self.head + window)
+    }
+
+    /// How many items the next burst has. Items beyond one for each worker start only if there is
+    /// room behind the stage for what they yield.
+    fn burst(&self, rules: &Rules) -> usize {
+        if rules.single || self.mean_ns == 0.0 {
+            return 1;
+        }
+        let by_time = (BURST.as_nanos() as f64 / self.mean_ns).clamp(1.0, BURST_ITEMS) as usize;
+        if by_time == 1 {
+            return 1;
+        }
+        let share = self.input.len().div_ceil(self.idle.len().max(1));
+        let under_way = self.hands.iter().sum::<usize>() + self.ready.len();
+        let room = (rules.workers + self.feed.core().free(self.mean_bytes as u64))
+            .saturating_sub(under_way + self.resting.len());
+        let in_window = rules.window.map_or(usize::MAX, |window| {
+            let front = self.input.front().map_or(0, |entry| entry.seq);
+            (self.head + window).saturating_sub(front) as usize
+        });
+        by_time
+            .min(share)
+            .min(room)
+            .min(in_window)
+            .clamp(1, self.input.len())
+    }
+
+    fn watch(
+        &mut self,
+        worker: usize,
+        entry: &Entry<W::In>,
+        limit: Duration,
+        rules: &Rules,
+        now: Instant,
+    ) {
+        // A call that will be made again is judged when it returns: its thread is busy until then.
+        if rules
+            .retry
+            .as_ref()
+            .is_some_and(|retry| entry.attempt <= retry.max)
+        {
+            return;
+        }
+        self.watches.push(Watch {
+            worker,
+            seq: entry.seq,
+            id: entry.id,
+            name: label(&entry.value),
+            attempt: entry.attempt,
+            deadline: now + limit,
+        });
+    }
+
+    fn pull(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        if self.tap.take(&mut self.arriving) == Arrival::Ended {
+            self.ended = Some(self.tap.ending());
+        }
+        for Item { id, bytes, value } in self.arriving.drain(..) {
+            self.input.push_back(Entry {
+                seq: self.arrived,
+                id,
+                attempt: 1,
+                bytes,
+                value,
+            });
+            self.arrived += 1;
+        }
+    }
+
+    /// Sends rested and idle workers to work, as far as anything can start.
+    pub(super) fn schedule(&mut self, rules: &Rules, now: Instant) -> Started<W> {
+        let mut started = Vec::new();
+        let mut i = 0;
+        while i < self.resting.len() {
+            if self.resting[i].until.is_some_and(|until| until <= now)
+                && let Some(limiter) = &mut self.limiter
+                && let Err(at) = limiter.take(now)
+            {
+                // Another try is another call: it pays the rate like the first.
+                self.resting[i].until = Some(at);
+            }
+            let go = match (&self.resting[i].hand, self.resting[i].until) {
+                (_, Some(until)) => until <= now,
+                (Hand::More(generator), None) => self.allowance(generator.seq, rules) > 0,
+                (Hand::Burst(_), None) => true,
+            };
+            if go {
+                let Resting {
+                    worker, kept, hand, ..
+                } = self.resting.swap_remove(i);
+                if let Hand::Burst(burst) = &hand
+                    && let (Some(limit), false, Some(entry)) =
+                        (rules.timeout, rules.kind == Kind::Io, burst.front())
+                {
+                    self.watch(worker, entry, limit, rules, now);
+                }
+                self.hands[worker] = 1;
+                self.running += 1;
+                started.push((worker, kept, hand));
+            } else {
+                i += 1;
+            }
+        }
+        while let Some(&worker) = self.idle.last() {
+            let Some(hand) = self.take(worker, rules, now) else {
+                break;
+            };
+            self.idle.pop();
+            started.push((worker, self.states[worker].take(), Hand::Burst(hand)));
+        }
+        started
+    }
+
+    // ------------------------------------------------------------------------------ finishing
+
+    /// `worker` comes back to the desk.
+    pub(super) fn leave(&mut self, worker: usize, wage: &Wage, now: Instant) {
+        self.running -= 1;
+        self.hands[worker] = 0;
+        if !self.watches.is_empty() {
+            self.watches.retain(|watch| watch.worker != worker);
+        }
+        if wage.calls > 0 {
+            let mean = wage.ns as f64 / wage.calls as f64;
+            let weight = if self.mean_ns == 0.0 { 1.0 } else { 0.25 };
+            self.mean_ns += (mean.max(1.0) - self.mean_ns) * weight;
+            let bytes = wage.bytes as f64 / wage.calls as f64;
+            self.mean_bytes += (bytes - self.mean_bytes) * weight;
+        }
+        if let Some(limiter) = &mut self.limiter {
+            limiter.paid(wage.bytes, now);
+        }
+    }
+
+    /// Takes what became of the item `seq`; gives it back if it was given up before.
+    pub(super) fn put(
+        &mut self,
+        seq: u64,
+        done: Done<W::Out>,
+        rules: &Rules,
+    ) -> Option<Done<W::Out>> {
+        if !self.late.is_empty() && self.late.remove(&seq) {
+            return Some(done);
+        }
+        self.settle(seq, done, rules)
+    }
+
+    /// The item `seq` has become `done`.
+    pub(super) fn settle(
+        &mut self,
+        seq: u64,
+        done: Done<W::Out>,
+        rules: &Rules,
+    ) -> Option<Done<W::Out>> {
+        if rules.window.is_none() {
+            match done {
+                Done::One(item) => self.ready.push_back(item),
+                Done::Nothing => {}
+                Done::Fault(fault) => _ = self.fault.get_or_insert((seq, fault)),
+            }
+            return None;
+        }
+        let Some(slot) = seq
+            .checked_sub(self.head)
+            .and_then(|i| self.slots.get_mut(i as usize))
+        else {
+            return Some(done);
+        };
+        slot.done = true;
+        match done {
+            Done::One(item) => slot.items.push_back(item),
+            Done::Nothing => {}
+            Done::Fault(fault) => {
+                slot.fault = Some(fault.clone());
+                if self.fault.as_ref().is_none_or(|(at, _)| seq < *at) {
+                    self.fault = Some((seq, fault));
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes some of the items of a call that yields many.
+    pub(super) fn add(&mut self, seq: u64, items: &mut VecDeque<Item<W::Out>>, rules: &Rules) {
+        if rules.window.is_none() {
+            self.ready.append(items);
+        } else if let Some(slot) = self.slots.get_mut((seq - self.head) as usize) {
+            slot.items.append(items);
+        }
+    }
+
+    /// How many items a call that yields many may make now.
+    pub(super) fn allowance(&self, seq: u64, rules: &Rules) -> usize {
+        let first = rules.window.is_none() || seq == self.head;
+        if first {
+            let held = if rules.window.is_none() {
+                rules.workers
+            } else {
+                1
+            };
+            if self.ready.len() >= held {
+                return 0;
+            }
+            return self
+                .feed
+                .core()
+                .free(self.mean_bytes as u64)
+                .clamp(1, BURST_ITEMS as usize);
+        }
+        // Its turn has not come: each worker may fill its share of the window.
+        let share = rules.window.unwrap_or(1) as usize / rules.workers;
+        let held = self
+            .slots
+            .get((seq - self.head) as usize)
+            .map_or(0, |slot| slot.items.len());
+        share.max(1).saturating_sub(held)
+    }
+
+    pub(super) fn give_back(&mut self, back: &mut VecDeque<Entry<W::In>>) {
+        if back.is_empty() {
+            return;
+        }
+        self.meter.items_in.fetch_sub(back.len() as u64, Relaxed);
+        self.tap
+            .core()
+            .charge(back.len(), back.iter().map(|entry| entry.bytes).sum());
+        while let Some(entry) = back.pop_back() {
+            self.input.push_front(entry);
+        }
+    }
+
+    /// Moves what is finished, in turn, towards the link as far as there is room.
+    pub(super) fn deliver(&mut self, rules: &Rules) {
+        if rules.window.is_some() {
+            while let Some(slot) = self.slots.front_mut() {
+                if slot.items.len() == 1 {
+                    self.ready.extend(slot.items.pop_front());
+                } else {
+                    self.ready.append(&mut slot.items);
+                }
+                if !slot.done || slot.fault.is_some() {
+                    break;
+                }
+                self.slots.pop_front();
+                self.head += 1;
+            }
+        }
+        let (n, bytes) = self.feed.push(&mut self.ready);
+        self.meter.items_out.fetch_add(n as u64, Relaxed);
+        self.meter.bytes_out.fetch_add(bytes, Relaxed);
+    }
+
+    /// The calls whose time is up; what they still yield is for nobody.
+    pub(super) fn overdue(&mut self, now: Instant) -> Vec<(u64, ItemId, Option<String>, u32)> {
+        let due = self.watches.extract_if(.., |watch| watch.deadline <= now);
+        let due: Vec<_> = due.map(|w| (w.seq, w.id, w.name, w.attempt)).collect();
+        self.late.extend(due.iter().map(|(seq, ..)| seq));
+        due
+    }
+
+    /// A worker vanished in the middle of a call.
+    pub(super) fn break_down(&mut self, fault: Fault) {
+        self.fault = Some((self.head, fault.clone()));
+        if let Some(slot) = self.slots.front_mut() {
+            slot.fault = Some(fault);
+        }
+    }
+
+    // -------------------------------------------------------------------------------- telling
+
+    /// Whether the loop must look although workers go on.
+    pub(super) fn needs_loop(&self) -> bool {
+        self.fault.is_some() || (!self.ready.is_empty() && !self.loop_waits_for_room)
+    }
+
+    pub(super) fn view(&mut self, rules: &Rules, now: Instant) -> View {
+        let at_fault = match (&self.fault, rules.window) {
+            (Some(_), Some(_)) => self.slots.front().and_then(|slot| slot.fault.clone()),
+            (fault, _) => fault.as_ref().map(|(_, fault)| fault.clone()),
+        };
+        let empty = self.input.is_empty()
+            // Workers whose item was given up owe nothing.
+            && self.running == self.late.len()
+            && self.resting.is_empty()
+            && self.slots.is_empty()
+            && self.ready.is_empty();
+        let finished = match at_fault {
+            Some(fault) if self.ready.is_empty() => Some(Err(Stop::Failed(fault))),
+            _ if empty => self.ended.clone(),
+            _ => None,
+        };
+        self.loop_waits_for_room = !self.ready.is_empty();
+        let limited = self.limited_until.filter(|_| !self.idle.is_empty());
+        let rests = self.resting.iter().filter_map(|resting| resting.until);
+        let watches = self.watches.iter().map(|watch| watch.deadline);
+        View {
+            finished,
+            wants_input: self.ended.is_none()
+                && self.fault.is_none()
+                && self.input.is_empty()
+                && !self.idle.is_empty(),
+            wants_room: self.ready.front().map(|item| item.bytes),
+            timer: rests
+                .chain(watches)
+                .chain(limited)
+                .min()
+                .map(|at| at.max(now)),
+        }
+    }
+
+    /// Tells the meter in which state each worker is.
+    pub(super) fn census(&self, rules: &Rules, now: Instant) {
+        let mut census = [0; 5];
+        census[State::Working as usize] = self.running as u32;
+        for resting in &self.resting {
+            let state = match &resting.hand {
+                Hand::Burst(_) => State::Limit,
+                Hand::More(g) if rules.window.is_some() && g.seq != self.head => State::Turn,
+                Hand::More(_) => State::Blocked,
+            };
+            census[state as usize] += 1;
+        }
+        let mut idle = self.idle.len();
+        let blocked = idle.min(self.ready.len());
+        census[State::Blocked as usize] += blocked as u32;
+        idle -= blocked;
+        // Of the others, as many as have input waiting are held by something; the rest starve.
+        let held = idle.min(self.input.len());
+        let state = match self.input.front() {
+            Some(entry) if self.ahead(entry.seq, rules) => State::Turn,
+            _ if self.limited_until.is_some() => State::Limit,
+            _ => State::Starved,
+        };
+        census[state as usize] += held as u32;
+        census[State::Starved as usize] += (idle - held) as u32;
+        self.meter.set(census, now);
+    }
+
+    /// Empties the floor.
+    pub(super) fn clear(&mut self, rules: &Rules) -> (Left<W>, Vec<(usize, Kept<W>)>) {
+        let started = match rules.window {
+            Some(_) => self.slots.len(),
+            None => self.hands.iter().sum::<usize>() + self.resting.len(),
+        };
+        let count = self.input.len() + started + self.ready.len();
+        let resting = std::mem::take(&mut self.resting);
+        let mut states: Vec<_> = std::mem::take(&mut self.states)
+            .into_iter()
+            .enumerate()
+            .filter_map(|(worker, kept)| Some((worker, kept?)))
+            .collect();
+        let mut hands = Vec::new();
+        for Resting {
+            worker, kept, hand, ..
+        } in resting
+        {
+            hands.push(hand);
+            states.extend(kept.map(|kept| (worker, kept)));
+        }
+        let left = Left {
+            count,
+            _input: std::mem::take(&mut self.input),
+            _slots: std::mem::take(&mut self.slots),
+            _ready: std::mem::take(&mut self.ready),
+            _hands: hands,
+        };
+        (left, states)
+    }
+}

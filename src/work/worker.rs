@@ -1,0 +1,420 @@
+//! What a worker does: calls, one after the other, until nothing can start.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt as _;
+
+use super::cpu_clock::thread_time;
+use super::desk::{Desk, Return};
+use super::floor::Done;
+use super::{Call, Finish, Work, Yield};
+use crate::fault::{Fault, FaultKind};
+use crate::item::{ItemId, label};
+use crate::options::RetryOn;
+use crate::stage::Kind;
+
+/// A worker goes on by itself for so long; then others on its thread get a turn.
+const SHIFT: Duration = Duration::from_millis(1);
+/// An io call that holds its thread for longer than this is reported by name.
+const HELD: Duration = Duration::from_millis(10);
+/// Below this service time the processor clock is read for every 64th burst only.
+const LONG_NS: u64 = 100_000;
+
+/// An item before its call.
+pub(super) struct Entry<In> {
+    /// Its place in the order of the stage's input.
+    pub(super) seq: u64,
+    pub(super) id: ItemId,
+    pub(super) attempt: u32,
+    pub(super) bytes: u64,
+    pub(super) value: In,
+}
+
+/// A call that yields many items, between two of them.
+pub(super) struct Generator<W: Work> {
+    pub(super) seq: u64,
+    id: ItemId,
+    name: Option<String>,
+    made: u64,
+    rest: W::Rest,
+}
+
+/// What a worker has in hand.
+pub(super) enum Hand<W: Work> {
+    Burst(VecDeque<Entry<W::In>>),
+    More(Generator<W>),
+}
+
+/// What a worker's burst took.
+#[derive(Default)]
+pub(super) struct Wage {
+    pub(super) calls: u64,
+    pub(super) ns: u64,
+    pub(super) bytes: u64,
+}
+
+/// A worker's state. Whoever drops it finishes it.
+pub(super) struct Kept<W: Work> {
+    state: Option<W::State>,
+    work: Arc<W>,
+    reason: Arc<AtomicU8>,
+}
+
+impl<W: Work> Drop for Kept<W> {
+    fn drop(&mut self) {
+        let Some(state) = self.state.take() else {
+            return;
+        };
+        let reason = match self.reason.load(Relaxed) {
+            0 => Finish::Finished,
+            1 => Finish::Cancelled,
+            _ => Finish::Failed,
+        };
+        let finish = AssertUnwindSafe(|| self.work.finish(state, reason));
+        if std::panic::catch_unwind(finish).is_err() {
+            tracing::error!("a finish function panicked");
+        }
+    }
+}
+
+impl<W: Work> Kept<W> {
+    /// After a panic the state may be broken: it is finished as failed and made anew.
+    fn discard(mut self) {
+        self.reason = Arc::new(AtomicU8::new(Finish::Failed as u8));
+    }
+}
+
+/// Works on `hand` and on all that the desk hands out after it.
+pub(super) async fn work<W: Work>(
+    desk: Arc<Desk<W>>,
+    worker: usize,
+    mut kept: Option<Kept<W>>,
+    mut hand: Hand<W>,
+) {
+    let mut shift = Instant::now();
+    loop {
+        let brought = match hand {
+            Hand::Burst(burst) => run_burst(&desk, worker, &mut kept, burst).await,
+            Hand::More(generator) => run_generator(&desk, &mut kept, generator, Vec::new()).await,
+        };
+        let Some(next) = desk.turn(worker, &mut kept, brought) else {
+            return;
+        };
+        hand = next;
+        let now = Instant::now();
+        if now - shift > SHIFT {
+            match desk.rules.kind {
+                Kind::Io => tokio::task::yield_now().await,
+                // A thread that helps with a call's inner parallel work may have picked this
+                // worker up meanwhile: it must get back to that call soon.
+                Kind::Cpu => return desk.spawn(worker, kept, hand),
+                _ => {}
+            }
+            shift = now;
+        }
+    }
+}
+
+/// Calls for each item of `burst`.
+async fn run_burst<W: Work>(
+    desk: &Arc<Desk<W>>,
+    worker: usize,
+    kept: &mut Option<Kept<W>>,
+    mut burst: VecDeque<Entry<W::In>>,
+) -> Return<W> {
+    let meter = &desk.site.meter;
+    let mut brought = Return {
+        done: Vec::new(),
+        back: VecDeque::new(),
+        rest: None,
+        wage: Wage::default(),
+    };
+    brought.done.reserve(burst.len());
+    let mut times = Vec::with_capacity(burst.len());
+    let attempts = meter.attempts.fetch_add(burst.len() as u64, Relaxed);
+    let sampled = desk.rules.kind == Kind::Cpu && (burst.len() == 1 || attempts % 64 == 0);
+    let on_core = sampled.then(thread_time);
+    let start = Instant::now();
+    let mut from = start;
+    while let Some(entry) = burst.pop_front() {
+        if desk.is_closed() {
+            break;
+        }
+        let seq = entry.seq;
+        let outcome = run_call(desk, worker, kept, entry, &mut burst, from).await;
+        let now = Instant::now();
+        let ns = (now - from).as_nanos() as u64;
+        times.push(ns);
+        brought.wage.ns += ns;
+        brought.wage.calls += 1;
+        from = now;
+        match outcome {
+            Outcome::Done(done) => {
+                if let Done::One(item) = &done {
+                    brought.wage.bytes += item.bytes;
+                }
+                brought.done.push((seq, done));
+            }
+            Outcome::Again(entry, until) => {
+                let hand = Hand::Burst(VecDeque::from([entry]));
+                brought.rest = Some((hand, Some(until)));
+                break;
+            }
+            Outcome::Many(generator) => {
+                meter.served(&times);
+                return run_generator(desk, kept, generator, brought.done).await;
+            }
+        }
+        // Calls turned out longer than the burst was made for: others may take the rest.
+        if !burst.is_empty() && now - start > SHIFT {
+            break;
+        }
+    }
+    if !burst.is_empty() {
+        meter.attempts.fetch_sub(burst.len() as u64, Relaxed);
+    }
+    if let Some(before) = on_core
+        && (burst.len() > 1 || brought.wage.ns > LONG_NS || attempts % 64 == 0)
+    {
+        let core = thread_time().saturating_sub(before).as_nanos() as u64;
+        meter.on_core(core, brought.wage.ns);
+    }
+    meter.served(&times);
+    brought.back = burst;
+    brought
+}
+
+enum Outcome<W: Work> {
+    Done(Done<W::Out>),
+    Again(Entry<W::In>, Instant),
+    Many(Generator<W>),
+}
+
+/// One call. If it waits, the items of `burst` go back to the desk for others.
+async fn run_call<W: Work>(
+    desk: &Arc<Desk<W>>,
+    worker: usize,
+    kept: &mut Option<Kept<W>>,
+    entry: Entry<W::In>,
+    burst: &mut VecDeque<Entry<W::In>>,
+    from: Instant,
+) -> Outcome<W> {
+    let Entry {
+        seq,
+        id,
+        attempt,
+        bytes,
+        value,
+    } = entry;
+    let name = label(&value);
+    let again = desk
+        .rules
+        .retry
+        .as_ref()
+        .filter(|retry| attempt <= retry.max);
+    let copy = again.and(desk.copy).map(|copy| copy(&value));
+    let call = Call {
+        worker: &desk.workers[worker],
+        id,
+        attempt,
+    };
+    let limit = desk.rules.timeout;
+    let result = {
+        let result = async {
+            let state = match kept {
+                Some(kept) => &mut kept.state,
+                None => {
+                    let state = desk.work.start(call.worker).await?;
+                    let (work, reason) = (Arc::clone(&desk.work), Arc::clone(&desk.reason));
+                    &mut kept
+                        .insert(Kept {
+                            state: Some(state),
+                            work,
+                            reason,
+                        })
+                        .state
+                }
+            };
+            let state = state
+                .as_mut()
+                .expect("a state leaves only when it is dropped");
+            desk.work.call(state, &call, value).await
+        };
+        let mut result = pin!(AssertUnwindSafe(result).catch_unwind());
+        if desk.rules.kind == Kind::Io {
+            let mut first = Some(from);
+            let watched = poll_fn(|context| {
+                let polled = first.take().unwrap_or_else(Instant::now);
+                let poll = result.as_mut().poll(context);
+                report_if_held(desk, polled);
+                if poll.is_pending() && !burst.is_empty() {
+                    desk.site
+                        .meter
+                        .attempts
+                        .fetch_sub(burst.len() as u64, Relaxed);
+                    desk.give_back(worker, burst);
+                }
+                poll
+            });
+            match limit {
+                Some(limit) => tokio::time::timeout(limit, watched).await.ok(),
+                None => Some(watched.await),
+            }
+        } else {
+            Some(result.await).filter(|_| limit.is_none_or(|limit| from.elapsed() <= limit))
+        }
+    };
+    let fault = match result {
+        Some(Ok(Ok(Yield::One(out)))) => return Outcome::Done(Done::One(desk.weighed(id, out))),
+        Some(Ok(Ok(Yield::Nothing))) => return Outcome::Done(Done::Nothing),
+        Some(Ok(Ok(Yield::Many(rest)))) => {
+            return Outcome::Many(Generator {
+                seq,
+                id,
+                name,
+                made: 0,
+                rest,
+            });
+        }
+        Some(Ok(Err(error))) => Fault::error(error),
+        Some(Err(panic)) => Fault::panic(panic),
+        None => Fault::timeout(limit.unwrap_or_default()),
+    };
+    desk.site.meter.errors.fetch_add(1, Relaxed);
+    if fault.kind() == FaultKind::Panic
+        && let Some(kept) = kept.take()
+    {
+        kept.discard();
+    }
+    match (again, copy) {
+        (Some(retry), Some(value)) if worth_another(&fault, retry.on) => {
+            desk.site.meter.retries.fetch_add(1, Relaxed);
+            let most = retry.backoff.saturating_mul(1 << (attempt - 1).min(20));
+            let pause = most.min(retry.backoff_max).mul_f64(fastrand::f64());
+            let entry = Entry {
+                seq,
+                id,
+                attempt: attempt + 1,
+                bytes,
+                value,
+            };
+            Outcome::Again(entry, Instant::now() + pause)
+        }
+        _ => Outcome::Done(desk.judge(fault.on(id, name, attempt))),
+    }
+}
+
+fn worth_another(fault: &Fault, on: RetryOn) -> bool {
+    match (on, fault.kind()) {
+        (_, FaultKind::Panic | FaultKind::Cancelled) => false,
+        (RetryOn::Any, _) | (_, FaultKind::Timeout) => true,
+        (RetryOn::Timeouts, _) => false,
+        (RetryOn::When(passing), _) => std::error::Error::source(fault).is_some_and(passing),
+    }
+}
+
+/// An io call that computes keeps every other task of its thread waiting.
+fn report_if_held<W: Work>(desk: &Desk<W>, since: Instant) {
+    let held = since.elapsed();
+    if held > HELD {
+        desk.site.engine.report_held(&desk.site.meter.id, held);
+    }
+}
+
+/// Makes items as long as they are wanted.
+async fn run_generator<W: Work>(
+    desk: &Arc<Desk<W>>,
+    kept: &mut Option<Kept<W>>,
+    mut generator: Generator<W>,
+    mut done: Vec<(u64, Done<W::Out>)>,
+) -> Return<W> {
+    let seq = generator.seq;
+    let mut wage = Wage::default();
+    let mut times = Vec::new();
+    let mut made = VecDeque::new();
+    let mut allowed = desk.offer(seq, &mut made);
+    let end = loop {
+        if desk.is_closed() {
+            break None;
+        }
+        if allowed == 0 {
+            break Some(Err(()));
+        }
+        let from = Instant::now();
+        let state = kept.as_mut().and_then(|kept| kept.state.as_mut());
+        let state = state.expect("the call that yields many made the state");
+        let more = AssertUnwindSafe(desk.work.more(state, &mut generator.rest)).catch_unwind();
+        let mut more = pin!(more);
+        // What was made goes on before we wait for the next.
+        let more = poll_fn(|context| {
+            let poll = more.as_mut().poll(context);
+            if poll.is_pending() && !made.is_empty() {
+                desk.offer(seq, &mut made);
+            }
+            poll
+        });
+        let limit = desk.rules.timeout;
+        let result = match limit {
+            Some(limit) if desk.rules.kind == Kind::Io => {
+                tokio::time::timeout(limit, more).await.ok()
+            }
+            _ => Some(more.await).filter(|_| limit.is_none_or(|limit| from.elapsed() <= limit)),
+        };
+        let ns = from.elapsed().as_nanos() as u64;
+        times.push(ns);
+        wage.ns += ns;
+        wage.calls += 1;
+        let fault = match result {
+            Some(Ok(Ok(Some(out)))) => {
+                let id = generator.id.child(generator.made);
+                generator.made += 1;
+                let item = desk.weighed(id, out);
+                wage.bytes += item.bytes;
+                made.push_back(item);
+                allowed -= 1;
+                if allowed == 0 || wage.ns > SHIFT.as_nanos() as u64 {
+                    allowed = desk.offer(seq, &mut made);
+                }
+                continue;
+            }
+            Some(Ok(Ok(None))) => break Some(Ok(Done::Nothing)),
+            Some(Ok(Err(error))) => Fault::error(error),
+            Some(Err(panic)) => Fault::panic(panic),
+            None => Fault::timeout(limit.unwrap_or_default()),
+        };
+        desk.site.meter.errors.fetch_add(1, Relaxed);
+        break Some(Ok(desk.judge(fault.on(
+            generator.id,
+            generator.name.clone(),
+            1,
+        ))));
+    };
+    if !made.is_empty() {
+        desk.offer(seq, &mut made);
+    }
+    desk.site.meter.served(&times);
+    let mut rest = None;
+    match end {
+        Some(Ok(outcome)) => done.push((seq, outcome)),
+        Some(Err(())) => rest = Some((Hand::More(generator), None)),
+        None => {}
+    }
+    Return {
+        done,
+        back: VecDeque::new(),
+        rest,
+        wage,
+    }
+}
+
+impl<W: Work> std::fmt::Debug for Kept<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive()
+    }
+}
