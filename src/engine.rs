@@ -102,10 +102,7 @@ impl Engine {
     /// Adds a stage's meter and the link behind it, in the order of the pipeline.
     pub(crate) fn meter(&self, meter: &Arc<Meter>) -> usize {
         let mut stages = self.stages.lock();
-        stages.push(Metered {
-            meter: Arc::clone(meter),
-            link: None,
-        });
+        stages.push(Metered { meter: Arc::clone(meter), link: None });
         stages.len() - 1
     }
 
@@ -150,10 +147,7 @@ impl Engine {
             engine.left.notify_all();
         };
         // The keeper is joined by waiting for `gone`, its last act.
-        std::thread::Builder::new()
-            .name("forebay:keeper".into())
-            .spawn(keeper)
-            .map(drop)
+        std::thread::Builder::new().name("forebay:keeper".into()).spawn(keeper).map(drop)
     }
 
     /// Waits until nothing of the run is left, or for `limit`; says whether it is.
@@ -227,10 +221,8 @@ impl Engine {
             .lock()
             .iter()
             .map(|stage| {
-                let buffer = stage
-                    .link
-                    .as_ref()
-                    .map_or_else(BufferStats::default, |link| link.stats(now));
+                let buffer =
+                    stage.link.as_ref().map_or_else(BufferStats::default, |link| link.stats(now));
                 stage.meter.snapshot(now, buffer)
             })
             .collect();

@@ -94,11 +94,7 @@ impl Fault {
 
     /// Adds the stage, unless one is named already.
     pub(crate) fn at(self, stage: &str) -> Self {
-        if self.0.stage.is_empty() {
-            self.edit(|f| f.stage = Arc::from(stage))
-        } else {
-            self
-        }
+        if self.0.stage.is_empty() { self.edit(|f| f.stage = Arc::from(stage)) } else { self }
     }
 
     /// Adds the item.
@@ -166,14 +162,7 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner {
-            stage,
-            item,
-            name,
-            attempts,
-            cause,
-            note,
-        } = &*self.0;
+        let Inner { stage, item, name, attempts, cause, note } = &*self.0;
         if matches!(cause, Cause::Cancelled) {
             return f.write_str("the run was cancelled");
         }

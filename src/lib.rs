@@ -6,6 +6,7 @@
 
 mod engine;
 pub mod fault;
+pub mod flow;
 pub mod item;
 pub mod link;
 pub mod options;
@@ -34,5 +35,5 @@ pub mod prelude {
     pub use crate::source::{self, Index};
     pub use crate::stage::{Kind, Source, Stage, Stop, Worker};
     pub use crate::work::{Call, Finish, Staged, Work, Yield};
-    pub use crate::{Never, cpu, io};
+    pub use crate::{Never, cpu, flow, io};
 }

@@ -157,10 +157,7 @@ impl Core {
         let mut fill = self.fill.lock();
         let full = self.full(&fill);
         fill.advance(full, now);
-        let ns = now
-            .saturating_duration_since(fill.started)
-            .as_nanos()
-            .max(1) as f64;
+        let ns = now.saturating_duration_since(fill.started).as_nanos().max(1) as f64;
         BufferStats {
             items: fill.items,
             bytes: fill.bytes,
@@ -201,23 +198,10 @@ pub(crate) fn link<T: Send + 'static>(
         gone: CancellationToken::new(),
         end: OnceLock::new(),
     });
-    let tap = Tap {
-        rx,
-        core: Arc::clone(&core),
-    };
+    let tap = Tap { rx, core: Arc::clone(&core) };
     (
-        Outlet {
-            feed: Feed { tx, core },
-            site: Arc::clone(from),
-            parent: None,
-            sent: 0,
-        },
-        Inlet {
-            hand: VecDeque::new(),
-            tap,
-            site: Arc::clone(to),
-            last: None,
-        },
+        Outlet { feed: Feed { tx, core }, site: Arc::clone(from), parent: None, sent: 0 },
+        Inlet { hand: VecDeque::new(), tap, site: Arc::clone(to), last: None },
     )
 }
 
@@ -246,9 +230,7 @@ impl<T> Feed<T> {
             return (0, 0);
         }
         let mut fill = self.core.fill.lock();
-        let n = self
-            .core
-            .fitting(&fill, queue.iter().map(|i| i.bytes), queue.len());
+        let n = self.core.fitting(&fill, queue.iter().map(|i| i.bytes), queue.len());
         if n == 0 {
             return (0, 0);
         }
@@ -311,11 +293,7 @@ impl<T: Send + 'static> Outlet<T> {
                     self.sent = 0;
                 }
                 self.sent += 1;
-                if self.sent == 1 {
-                    parent
-                } else {
-                    parent.child(self.sent - 2)
-                }
+                if self.sent == 1 { parent } else { parent.child(self.sent - 2) }
             }
             None => {
                 self.sent += 1;
@@ -365,10 +343,7 @@ impl<T: Send + 'static> Outlet<T> {
     /// The sending side for the engine's loop, which shares it among workers. This end keeps the
     /// link's record but sends no more.
     pub(crate) fn feed(&self) -> Feed<T> {
-        Feed {
-            tx: self.feed.tx.clone(),
-            core: Arc::clone(&self.feed.core),
-        }
+        Feed { tx: self.feed.tx.clone(), core: Arc::clone(&self.feed.core) }
     }
 }
 
@@ -466,6 +441,12 @@ impl<T: Send + 'static> Inlet<T> {
         Ok(self.recv_item().await?.map(|item| item.value))
     }
 
+    /// The same end at the place of another stage.
+    pub(crate) fn at(mut self, site: &Arc<Site>) -> Self {
+        self.site = Arc::clone(site);
+        self
+    }
+
     /// The id of the item received last.
     pub fn last_id(&self) -> Option<ItemId> {
         self.last
@@ -542,10 +523,7 @@ impl<T: Send + 'static> Inlet<T> {
 
     /// The receiving side for the engine's loop, which shares it among workers.
     pub(crate) fn tap(&self) -> Tap<T> {
-        Tap {
-            rx: self.tap.rx.clone(),
-            core: Arc::clone(&self.tap.core),
-        }
+        Tap { rx: self.tap.rx.clone(), core: Arc::clone(&self.tap.core) }
     }
 }
 
@@ -566,25 +544,18 @@ impl<T> Drop for Inlet<T> {
                 Burst::Many(items) => items.len(),
             })
             .sum();
-        self.site
-            .meter
-            .abandoned
-            .fetch_add((held + queued) as u64, Relaxed);
+        self.site.meter.abandoned.fetch_add((held + queued) as u64, Relaxed);
     }
 }
 
 impl<T> std::fmt::Debug for Outlet<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outlet")
-            .field("stage", &self.site.meter.id)
-            .finish_non_exhaustive()
+        f.debug_struct("Outlet").field("stage", &self.site.meter.id).finish_non_exhaustive()
     }
 }
 
 impl<T> std::fmt::Debug for Inlet<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inlet")
-            .field("stage", &self.site.meter.id)
-            .finish_non_exhaustive()
+        f.debug_struct("Inlet").field("stage", &self.site.meter.id).finish_non_exhaustive()
     }
 }

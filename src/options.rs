@@ -69,20 +69,14 @@ pub struct Buffer {
 impl Default for Buffer {
     /// 256 items or 128 MiB.
     fn default() -> Self {
-        Buffer {
-            items: 256,
-            bytes: 128 << 20,
-        }
+        Buffer { items: 256, bytes: 128 << 20 }
     }
 }
 
 impl From<usize> for Buffer {
     /// So many items, of 1 GiB in all at most.
     fn from(items: usize) -> Self {
-        Buffer {
-            items,
-            bytes: 1 << 30,
-        }
+        Buffer { items, bytes: 1 << 30 }
     }
 }
 
@@ -122,11 +116,7 @@ impl Retry {
 
     /// The same with pauses from `first` to `most`.
     pub fn backoff(self, first: Duration, most: Duration) -> Self {
-        Retry {
-            backoff: first,
-            backoff_max: most,
-            ..self
-        }
+        Retry { backoff: first, backoff_max: most, ..self }
     }
 
     /// The same for failures that `on` names.
@@ -166,18 +156,12 @@ pub struct Rate {
 impl Rate {
     /// So many calls a second.
     pub fn requests(per_s: f64) -> Self {
-        Rate {
-            requests_per_s: Some(per_s),
-            ..Rate::default()
-        }
+        Rate { requests_per_s: Some(per_s), ..Rate::default() }
     }
 
     /// So many bytes a second.
     pub fn bytes(per_s: f64) -> Self {
-        Rate {
-            bytes_per_s: Some(per_s),
-            ..Rate::default()
-        }
+        Rate { bytes_per_s: Some(per_s), ..Rate::default() }
     }
 }
 
@@ -199,18 +183,12 @@ pub enum OnError {
 impl OnError {
     /// Any number of items may be left out.
     pub fn skip() -> Self {
-        OnError::Skip {
-            max: SkipLimit::Any,
-            log: None,
-        }
+        OnError::Skip { max: SkipLimit::Any, log: None }
     }
 
     /// At most `n` items may be left out.
     pub fn skip_up_to(n: u64) -> Self {
-        OnError::Skip {
-            max: SkipLimit::Count(n),
-            log: None,
-        }
+        OnError::Skip { max: SkipLimit::Count(n), log: None }
     }
 }
 

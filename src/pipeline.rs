@@ -1,10 +1,12 @@
 //! The plan: a source and a chain of stages. Inert until it is run.
 
 use std::any::type_name;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZero;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures::FutureExt as _;
 
@@ -48,7 +50,7 @@ enum Head<T> {
 }
 
 /// Builds the stages of a plan inside a run and returns the end of the last one.
-type Build<T> = Box<dyn FnOnce(&mut Assembly, &Arc<Site>) -> Inlet<T> + Send>;
+pub(crate) type Build<T> = Box<dyn FnOnce(&mut Assembly, &Arc<Site>) -> Inlet<T> + Send>;
 
 /// A stage of a plan, as it can be shown.
 #[derive(Clone, Debug)]
@@ -64,6 +66,8 @@ pub struct Node {
     pub yields: &'static str,
     /// Whether it is computed by position within the source, and costs no task of its own.
     pub by_position: bool,
+    /// Tells nodes that two pipelines share from those that look alike.
+    number: u64,
 }
 
 /// What holds for a whole run.
@@ -81,11 +85,7 @@ pub struct RunSettings {
 
 impl Default for RunSettings {
     fn default() -> Self {
-        RunSettings {
-            name: "pipeline".to_owned(),
-            cores: None,
-            io_threads: None,
-        }
+        RunSettings { name: "pipeline".to_owned(), cores: None, io_threads: None }
     }
 }
 
@@ -94,11 +94,7 @@ impl RunSettings {
     pub fn core_budget(&self) -> usize {
         self.cores.unwrap_or_else(|| {
             let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-            if cores <= 4 {
-                cores
-            } else {
-                (cores * 3).div_ceil(4)
-            }
+            if cores <= 4 { cores } else { (cores * 3).div_ceil(4) }
         })
     }
 }
@@ -120,12 +116,7 @@ impl<T: Send + 'static> Pipeline<T> {
         };
         let mut nodes = vec![node];
         nodes[0].by_position = matches!(head, Head::Index(_));
-        Pipeline {
-            head,
-            nodes,
-            problems,
-            settings: RunSettings::default(),
-        }
+        Pipeline { head, nodes, problems, settings: RunSettings::default() }
     }
 
     /// Adds a stage.
@@ -138,12 +129,7 @@ impl<T: Send + 'static> Pipeline<T> {
         let options = stage.options().overridden_by(options);
         let mut node = node::<S::Out>(stage.name(), stage.kind(), options);
         self.number(&mut node);
-        check(
-            &node,
-            stage.makes_calls(),
-            stage.can_retry(),
-            &mut self.problems,
-        );
+        check(&node, stage.makes_calls(), stage.can_retry(), &mut self.problems);
         let head = match self.head {
             Head::Index(index) => match stage.index(index) {
                 Ok(index) => {
@@ -151,36 +137,26 @@ impl<T: Send + 'static> Pipeline<T> {
                     Head::Index(index)
                 }
                 Err((stage, index)) => {
+                    self.problems.extend(unmet(&stage, &node));
                     // What was computed by position up to here becomes the source.
                     let source = index_flow(index, self.nodes[0].clone());
                     Head::Flow(stage_flow(source, stage, node.clone()))
                 }
             },
-            Head::Flow(build) => Head::Flow(stage_flow(build, stage, node.clone())),
+            Head::Flow(build) => {
+                self.problems.extend(unmet(&stage, &node));
+                Head::Flow(stage_flow(build, stage, node.clone()))
+            }
         };
         self.nodes.push(node);
-        Pipeline {
-            head,
-            nodes: self.nodes,
-            problems: self.problems,
-            settings: self.settings,
-        }
+        Pipeline { head, nodes: self.nodes, problems: self.problems, settings: self.settings }
     }
 
     /// Gives `node` an id that no earlier one has, unless it was given one.
     fn number(&mut self, node: &mut Node) {
-        let taken = |id: &str| self.nodes.iter().any(|other| other.id == id);
-        if taken(&node.id) {
-            if node.options.id.is_some() {
-                self.problems.push(PlanError::Duplicate(node.id.clone()));
-            } else {
-                let name = node.id.clone();
-                let mut n = 2;
-                while taken(&node.id) {
-                    node.id = format!("{name}-{n}");
-                    n += 1;
-                }
-            }
+        match free_id(&self.nodes, node) {
+            Some(id) => node.id = id,
+            None => self.problems.push(PlanError::Duplicate(node.id.clone())),
         }
     }
 
@@ -240,10 +216,7 @@ impl<T: Send + 'static> Pipeline<T> {
         let refused = |error: std::io::Error| PlanError::Machine(error.to_string());
         let (engine, runtime) =
             Engine::new(self.settings.name.clone(), threads.max(1)).map_err(refused)?;
-        let mut assembly = Assembly {
-            engine: Arc::clone(&engine),
-            cores,
-        };
+        let mut assembly = Assembly { engine: Arc::clone(&engine), cores, renamed: Vec::new() };
         let you = assembly.unmetered("you");
         let build = match self.head {
             Head::Flow(build) => build,
@@ -272,12 +245,7 @@ impl<T: Send + 'static> Pipeline<T> {
         problems: Vec<PlanError>,
         settings: RunSettings,
     ) -> Self {
-        Pipeline {
-            head: Head::Flow(build),
-            nodes,
-            problems,
-            settings,
-        }
+        Pipeline { head: Head::Flow(build), nodes, problems, settings }
     }
 }
 
@@ -292,36 +260,33 @@ impl<T> fmt::Debug for Pipeline<T> {
 }
 
 pub(crate) fn node<T>(name: &str, kind: Kind, options: Options) -> Node {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Relaxed);
     let id = options.id.clone().unwrap_or_else(|| name.to_owned());
-    Node {
-        id,
-        kind,
-        options,
-        yields: type_name::<T>(),
-        by_position: false,
+    Node { id, kind, options, yields: type_name::<T>(), by_position: false, number }
+}
+
+/// The id for `node` among `nodes`; none if it was given one that is taken.
+fn free_id(nodes: &[Node], node: &Node) -> Option<String> {
+    let taken = |id: &str| nodes.iter().any(|other| other.id == id);
+    if !taken(&node.id) {
+        return Some(node.id.clone());
     }
+    if node.options.id.is_some() {
+        return None;
+    }
+    (2..).map(|n| format!("{}-{n}", node.id)).find(|id| !taken(id))
+}
+
+fn unmet<S: Stage>(stage: &S, node: &Node) -> Option<PlanError> {
+    stage.needs_index().then(|| PlanError::NeedsIndex(node.id.clone()))
 }
 
 /// Adds what keeps `node` from running.
 fn check(node: &Node, makes_calls: bool, can_retry: bool, problems: &mut Vec<PlanError>) {
-    let Options {
-        id: _,
-        workers,
-        buffer,
-        ordered,
-        retry,
-        timeout,
-        rate,
-        on_error,
-    } = &node.options;
+    let Options { id: _, workers, buffer, ordered, retry, timeout, rate, on_error } = &node.options;
     let stage = || node.id.clone();
-    let mut zero = |what, hint| {
-        problems.push(PlanError::Zero {
-            stage: stage(),
-            what,
-            hint,
-        })
-    };
+    let mut zero = |what, hint| problems.push(PlanError::Zero { stage: stage(), what, hint });
     if *workers == Some(Workers::Count(0)) {
         zero("workers", ", or `auto`");
     }
@@ -338,23 +303,14 @@ fn check(node: &Node, makes_calls: bool, can_retry: bool, problems: &mut Vec<Pla
         zero("timeout", "; leave it out for no limit");
     }
     let mut range = |what, value: String, range| {
-        problems.push(PlanError::Range {
-            stage: stage(),
-            what,
-            value,
-            range,
-        });
+        problems.push(PlanError::Range { stage: stage(), what, value, range });
     };
     match *workers {
         Some(Workers::Count(n)) if n > WORKERS_MAX => {
             range("workers", n.to_string(), "at most 65536");
         }
         Some(Workers::Share(share)) if !(share > 0.0 && share <= 1.0) => {
-            range(
-                "workers",
-                format!("{}%", share * 100.0),
-                "a share above 0 % up to 100 %",
-            );
+            range("workers", format!("{}%", share * 100.0), "a share above 0 % up to 100 %");
         }
         _ => {}
     }
@@ -364,10 +320,9 @@ fn check(node: &Node, makes_calls: bool, can_retry: bool, problems: &mut Vec<Pla
         range("buffer.items", buffer.items.to_string(), "at most 16777216");
     }
     if let Some(rate) = rate {
-        for (what, value) in [
-            ("rate.requests", rate.requests_per_s),
-            ("rate.bytes", rate.bytes_per_s),
-        ] {
+        for (what, value) in
+            [("rate.requests", rate.requests_per_s), ("rate.bytes", rate.bytes_per_s)]
+        {
             if let Some(value) = value
                 && !(value.is_finite() && value > 1e-9)
             {
@@ -376,11 +331,7 @@ fn check(node: &Node, makes_calls: bool, can_retry: bool, problems: &mut Vec<Pla
         }
     }
     let mut not_applicable = |what, because| {
-        problems.push(PlanError::NotApplicable {
-            stage: stage(),
-            what,
-            because,
-        });
+        problems.push(PlanError::NotApplicable { stage: stage(), what, because });
     };
     if !makes_calls {
         let because = "which runs in one task and makes no calls";
@@ -411,6 +362,8 @@ const BUFFER_ITEMS_MAX: usize = 1 << 24;
 pub(crate) struct Assembly {
     engine: Arc<Engine>,
     cores: usize,
+    /// New ids of stages whose pipelines are being joined with others, innermost last.
+    renamed: Vec<BTreeMap<String, String>>,
 }
 
 impl Assembly {
@@ -500,17 +453,15 @@ impl Deferred {
     pub(crate) fn new(assembly: &Assembly, node: Node) -> Self {
         let workers = assembly.workers(&node);
         let start = assembly.engine.started();
-        let meter = Arc::new(Meter::new(node.id, node.kind, workers, start));
+        let id = assembly
+            .renamed
+            .iter()
+            .rev()
+            .fold(node.id, |id, renamed| renamed.get(&id).cloned().unwrap_or(id));
+        let meter = Arc::new(Meter::new(id, node.kind, workers, start));
         let engine = Arc::clone(&assembly.engine);
         let lineage = Lineage::default();
-        Deferred {
-            site: Arc::new(Site {
-                meter,
-                options: node.options,
-                engine,
-                lineage,
-            }),
-        }
+        Deferred { site: Arc::new(Site { meter, options: node.options, engine, lineage }) }
     }
 
     pub(crate) fn link<T: Send + 'static>(
@@ -530,10 +481,7 @@ async fn run_stage<S: Stage>(
     mut outlet: Outlet<S::Out>,
 ) {
     let gone = outlet.core().gone().clone();
-    let result = guarded(&site, gone, async {
-        stage.run(&mut inlet, &mut outlet).await
-    })
-    .await;
+    let result = guarded(&site, gone, async { stage.run(&mut inlet, &mut outlet).await }).await;
     // A stage that swallowed its inlet's fault must not make it look like an end.
     let result = match (result, inlet.fault()) {
         (Ok(()), Some(fault)) if inlet.has_ended() => Err(Stop::Upstream(fault)),
@@ -573,4 +521,128 @@ pub(crate) fn record<T: Send + 'static>(site: &Site, outlet: &Outlet<T>, result:
         Err(Stop::Downstream) => End::Done,
     };
     outlet.core().finish(end);
+}
+
+// ------------------------------------------------------------------------------------- joining
+
+/// What becomes of several pipelines of one type.
+pub(crate) trait Join<T>: Send + 'static {
+    fn run(
+        self,
+        inlets: &mut [Inlet<T>],
+        outlet: &mut Outlet<T>,
+    ) -> impl Future<Output = Result<(), Stop>> + Send;
+}
+
+/// What becomes of two pipelines of different types.
+pub(crate) trait Join2<A, B>: Send + 'static {
+    type Out: Send + 'static;
+
+    fn run(
+        self,
+        left: &mut Inlet<A>,
+        right: &mut Inlet<B>,
+        outlet: &mut Outlet<Self::Out>,
+    ) -> impl Future<Output = Result<(), Stop>> + Send;
+}
+
+/// The parts of the pipelines that are being joined.
+#[derive(Default)]
+struct Splice {
+    nodes: Vec<Node>,
+    problems: Vec<PlanError>,
+    settings: Option<RunSettings>,
+}
+
+impl Splice {
+    fn take<T: Send + 'static>(&mut self, pipeline: Pipeline<T>) -> Build<T> {
+        let (build, nodes, problems, settings) = pipeline.into_parts();
+        self.problems.extend(problems);
+        self.settings.get_or_insert(settings);
+        let mut renamed = BTreeMap::new();
+        for mut node in nodes {
+            if self.nodes.iter().any(|other| other.number == node.number) {
+                continue;
+            }
+            match free_id(&self.nodes, &node) {
+                Some(id) if id != node.id => {
+                    renamed.insert(std::mem::replace(&mut node.id, id.clone()), id);
+                }
+                Some(_) => {}
+                None => self.problems.push(PlanError::Duplicate(node.id.clone())),
+            }
+            self.nodes.push(node);
+        }
+        Box::new(move |assembly, to| {
+            assembly.renamed.push(renamed);
+            let inlet = build(assembly, to);
+            assembly.renamed.pop();
+            inlet
+        })
+    }
+
+    fn finish<T: Send + 'static>(
+        mut self,
+        name: &str,
+        build: impl FnOnce(&mut Assembly, &Arc<Site>, Node) -> Inlet<T> + Send + 'static,
+    ) -> Pipeline<T> {
+        let mut node = node::<T>(name, Kind::Flow, Options::default());
+        node.id = free_id(&self.nodes, &node).expect("a node without a given id finds one");
+        self.nodes.push(node.clone());
+        let build: Build<T> = Box::new(move |assembly, to| build(assembly, to, node));
+        Pipeline::from_parts(build, self.nodes, self.problems, self.settings.unwrap_or_default())
+    }
+}
+
+/// Joins pipelines of one type.
+pub(crate) fn joined<T: Send + 'static>(
+    name: &str,
+    pipelines: impl IntoIterator<Item = Pipeline<T>>,
+    join: impl Join<T>,
+) -> Pipeline<T> {
+    let mut splice = Splice::default();
+    let builds: Vec<_> = pipelines.into_iter().map(|pipeline| splice.take(pipeline)).collect();
+    splice.finish(name, move |assembly, to, node| {
+        let slot = Deferred::new(assembly, node);
+        let mut inlets: Vec<_> =
+            builds.into_iter().map(|build| build(assembly, &slot.site)).collect();
+        let (mut outlet, next) = slot.link(assembly, to);
+        let site = slot.site;
+        assembly.spawn(async move {
+            let gone = outlet.core().gone().clone();
+            let run = async { join.run(&mut inlets, &mut outlet).await };
+            let result = guarded(&site, gone, run).await;
+            record(&site, &outlet, result);
+        });
+        next
+    })
+}
+
+/// Joins two pipelines of different types.
+pub(crate) fn joined2<A, B, J>(
+    name: &str,
+    left: Pipeline<A>,
+    right: Pipeline<B>,
+    join: J,
+) -> Pipeline<J::Out>
+where
+    A: Send + 'static,
+    B: Send + 'static,
+    J: Join2<A, B>,
+{
+    let mut splice = Splice::default();
+    let (left, right) = (splice.take(left), splice.take(right));
+    splice.finish(name, move |assembly, to, node| {
+        let slot = Deferred::new(assembly, node);
+        let (mut left, mut right) = (left(assembly, &slot.site), right(assembly, &slot.site));
+        let (mut outlet, next) = slot.link(assembly, to);
+        let site = slot.site;
+        assembly.spawn(async move {
+            let gone = outlet.core().gone().clone();
+            let run = async { join.run(&mut left, &mut right, &mut outlet).await };
+            let result = guarded(&site, gone, run).await;
+            record(&site, &outlet, result);
+        });
+        next
+    })
 }

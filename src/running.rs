@@ -37,12 +37,7 @@ pub struct Running<T: Send + 'static> {
 
 impl<T: Send + 'static> Running<T> {
     pub(crate) fn new(engine: Arc<Engine>, inlet: Inlet<T>) -> Self {
-        Running {
-            engine,
-            inlet: Some(inlet),
-            arrival: None,
-            last: None,
-        }
+        Running { engine, inlet: Some(inlet), arrival: None, last: None }
     }
 
     /// Asks the sources to stop. What is under way is still delivered, and then the items end.
@@ -57,9 +52,7 @@ impl<T: Send + 'static> Running<T> {
 
     /// A handle for other threads: progress displays, signal handlers.
     pub fn handle(&self) -> Handle {
-        Handle {
-            engine: Arc::clone(&self.engine),
-        }
+        Handle { engine: Arc::clone(&self.engine) }
     }
 
     /// The id of the item yielded last.
@@ -132,9 +125,7 @@ impl<T: Send + 'static> Running<T> {
         let since = consumer.waiting_since_ns.swap(0, Relaxed);
         if since > 0 {
             let now = self.engine.started().elapsed().as_nanos() as u64;
-            consumer
-                .waited_ns
-                .fetch_add(now.saturating_sub(since - 1), Relaxed);
+            consumer.waited_ns.fetch_add(now.saturating_sub(since - 1), Relaxed);
         }
     }
 
@@ -207,9 +198,7 @@ impl<T: Send + 'static> Drop for Running<T> {
 
 impl<T: Send + 'static> fmt::Debug for Running<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running")
-            .field("name", &self.engine.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Running").field("name", &self.engine.name).finish_non_exhaustive()
     }
 }
 

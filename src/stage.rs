@@ -92,6 +92,11 @@ pub trait Stage: Send + 'static {
         false
     }
 
+    /// Whether it works only where what comes in can be computed by position.
+    fn needs_index(&self) -> bool {
+        false
+    }
+
     /// If what comes in can be computed by position, and what goes out then can be too, the
     /// computation: the stage then costs nothing and can be entered anywhere at once.
     ///

@@ -8,9 +8,6 @@ fn chain() {
         .run()
         .unwrap();
     let v: Vec<u64> = run.map(|x| x.unwrap()).collect();
-    let want: Vec<u64> = (0..10_000u64)
-        .map(|x| (x + 1) * 2)
-        .filter(|x| x % 3 == 0)
-        .collect();
+    let want: Vec<u64> = (0..10_000u64).map(|x| (x + 1) * 2).filter(|x| x % 3 == 0).collect();
     assert_eq!(v, want);
 }

@@ -22,10 +22,7 @@ impl ItemId {
 
     /// The id of the `n`-th item that a stage makes of this one.
     pub fn child(self, n: u64) -> Self {
-        ItemId {
-            position: self.position,
-            path: mix(self.path, n.wrapping_add(1)),
-        }
+        ItemId { position: self.position, path: mix(self.path, n.wrapping_add(1)) }
     }
 
     pub(crate) const fn parts(self) -> (u64, u64) {
@@ -78,12 +75,7 @@ impl From<u64> for Fingerprint {
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let v = self.0;
-        write!(
-            f,
-            "{:04x}-{:04x}",
-            (v >> 48) as u16 ^ (v >> 32) as u16,
-            (v >> 16) as u16 ^ v as u16
-        )
+        write!(f, "{:04x}-{:04x}", (v >> 48) as u16 ^ (v >> 32) as u16, (v >> 16) as u16 ^ v as u16)
     }
 }
 

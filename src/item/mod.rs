@@ -3,6 +3,7 @@
 mod id;
 mod weight;
 
+pub(crate) use id::mix;
 pub use id::{Fingerprint, ItemId};
 pub use weight::Label;
 pub(crate) use weight::{label, weight};

@@ -23,31 +23,38 @@ pub struct Index<T> {
 
 impl<T> Clone for Index<T> {
     fn clone(&self) -> Self {
-        Index {
-            len: self.len,
-            get: Arc::clone(&self.get),
-            keys: self.keys.clone(),
-        }
+        Index { len: self.len, get: Arc::clone(&self.get), keys: self.keys.clone() }
     }
 }
 
 impl<T> Index<T> {
     /// `len` items, of which `get` computes the i-th.
     pub fn new(len: u64, get: impl Fn(u64) -> T + Send + Sync + 'static) -> Self {
-        Index {
-            len,
-            get: Arc::new(get),
-            keys: None,
-        }
+        Index { len, get: Arc::new(get), keys: None }
     }
 
     /// The same with the group that each item belongs to, such as the chunk that it is cut from:
     /// items of one group may be visited together.
     pub fn grouped_by(self, group: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
-        Index {
-            keys: Some(Arc::new(group)),
-            ..self
-        }
+        Index { keys: Some(Arc::new(group)), ..self }
+    }
+
+    /// `len` of these items (some may come several times), of which the i-th is the one at
+    /// `place(i)`.
+    pub fn select(
+        self,
+        len: u64,
+        place: impl Fn(u64) -> u64 + Send + Sync + Clone + 'static,
+    ) -> Self
+    where
+        T: 'static,
+    {
+        let Index { get, keys, .. } = self;
+        let of = place.clone();
+        let keys = keys.map(|keys| -> Arc<dyn Fn(u64) -> u64 + Send + Sync> {
+            Arc::new(move |i| keys(of(i)))
+        });
+        Index { len, get: Arc::new(move |i| get(place(i))), keys }
     }
 
     /// How many items there are.
@@ -73,9 +80,7 @@ impl<T> Index<T> {
 
 impl<T> fmt::Debug for Index<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
+        f.debug_struct("Index").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -94,10 +99,7 @@ impl<T> Indexed<T> {
 
 /// A source of items computed by position.
 pub fn index<T: Send + 'static>(name: impl Into<String>, index: Index<T>) -> Indexed<T> {
-    Indexed {
-        name: name.into(),
-        index,
-    }
+    Indexed { name: name.into(), index }
 }
 
 /// A source of the items of a list, which can be shuffled and entered anywhere at no cost.
@@ -106,10 +108,7 @@ where
     T: Clone + Send + Sync + 'static,
 {
     let items: Arc<[T]> = items.into();
-    index(
-        name,
-        Index::new(items.len() as u64, move |i| items[i as usize].clone()),
-    )
+    index(name, Index::new(items.len() as u64, move |i| items[i as usize].clone()))
 }
 
 impl<T: Send + 'static> Source for Indexed<T> {

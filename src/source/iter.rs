@@ -31,10 +31,7 @@ pub fn iter<I>(
 where
     I: IntoIterator<IntoIter: Send + 'static, Item: Send + 'static>,
 {
-    Iter {
-        name: name.into(),
-        items: items.into_iter().map(Ok),
-    }
+    Iter { name: name.into(), items: items.into_iter().map(Ok) }
 }
 
 /// A source of the items of `items`, whose first error is the source's failure.
@@ -47,10 +44,7 @@ where
     T: Send + 'static,
     E: Into<BoxError>,
 {
-    Iter {
-        name: name.into(),
-        items: items.into_iter().map(|item| item.map_err(Into::into)),
-    }
+    Iter { name: name.into(), items: items.into_iter().map(|item| item.map_err(Into::into)) }
 }
 
 impl<I, T> Source for Iter<I>
@@ -83,9 +77,7 @@ where
                 }
             }
         };
-        site.engine
-            .spawn_thread(thread, body)
-            .map_err(Stop::failed)?;
+        site.engine.spawn_thread(thread, body).map_err(Stop::failed)?;
         loop {
             let room = outlet.core().free(1).clamp(1, BURST_ITEMS);
             if room_tx.send(room).await.is_err() {
@@ -130,8 +122,6 @@ fn pull<T: 'static>(
 
 impl<I> fmt::Debug for Iter<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Iter")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Iter").field("name", &self.name).finish_non_exhaustive()
     }
 }

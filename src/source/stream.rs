@@ -22,10 +22,7 @@ pub fn stream<S>(
 where
     S: Stream<Item: Send + 'static> + Send + 'static,
 {
-    FromStream {
-        name: name.into(),
-        items: items.map(Ok),
-    }
+    FromStream { name: name.into(), items: items.map(Ok) }
 }
 
 /// A source of the items of `items`, whose first error is the source's failure.
@@ -38,10 +35,7 @@ where
     T: Send + 'static,
     E: Into<BoxError> + 'static,
 {
-    FromStream {
-        name: name.into(),
-        items: items.map(|item| item.map_err(Into::into)),
-    }
+    FromStream { name: name.into(), items: items.map(|item| item.map_err(Into::into)) }
 }
 
 impl<S, T> Source for FromStream<S>
@@ -67,8 +61,6 @@ where
 
 impl<S> fmt::Debug for FromStream<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FromStream")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("FromStream").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -69,15 +69,8 @@ impl Meter {
             id,
             kind,
             workers,
-            clock: Mutex::new(Clock {
-                census,
-                ns: [0; 5],
-                since: start,
-            }),
-            service: Mutex::new(ServiceTimes {
-                histogram,
-                total_ns: 0,
-            }),
+            clock: Mutex::new(Clock { census, ns: [0; 5], since: start }),
+            service: Mutex::new(ServiceTimes { histogram, total_ns: 0 }),
             items_in: AtomicU64::new(0),
             items_out: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),

@@ -110,21 +110,9 @@ impl States {
     /// Working, starved, blocked, turn and limit as shares of the total, 0 to 1. They add up to 1,
     /// or are all 0 before any time has passed.
     pub fn shares(&self) -> [f64; 5] {
-        let all = [
-            self.working,
-            self.starved,
-            self.blocked,
-            self.turn,
-            self.limit,
-        ];
+        let all = [self.working, self.starved, self.blocked, self.turn, self.limit];
         let total: f64 = all.iter().map(Duration::as_secs_f64).sum();
-        all.map(|d| {
-            if total > 0.0 {
-                d.as_secs_f64() / total
-            } else {
-                0.0
-            }
-        })
+        all.map(|d| if total > 0.0 { d.as_secs_f64() / total } else { 0.0 })
     }
 
     /// The total of the five.

@@ -24,19 +24,12 @@ impl<S: Send + 'static> With<S> {
         start: impl Fn(&Worker) -> Result<S, E> + Send + Sync + 'static,
     ) -> Self {
         let start = Box::new(move |worker: &Worker| start(worker).map_err(Into::into));
-        With {
-            kind,
-            start,
-            end: None,
-        }
+        With { kind, start, end: None }
     }
 
     /// `finish` takes each worker's state back. It always runs, with the reason.
     pub fn finish(self, finish: impl Fn(S, Finish) + Send + Sync + 'static) -> Self {
-        With {
-            end: Some(Box::new(finish)),
-            ..self
-        }
+        With { end: Some(Box::new(finish)), ..self }
     }
 
     /// A stage that makes one item of each.
@@ -51,14 +44,12 @@ impl<S: Send + 'static> With<S> {
         F: Fn(&mut S, &Call<'_>, In) -> Result<Out, E> + Send + Sync + 'static,
         E: Into<BoxError> + 'static,
     {
-        self.stage(
-            name,
-            false,
-            move |state: &mut S, call: &Call<'_>, item| match f(state, call, item) {
+        self.stage(name, false, move |state: &mut S, call: &Call<'_>, item| {
+            match f(state, call, item) {
                 Ok(out) => Ok(Yield::<_, Nothing<Out>>::One(out)),
                 Err(error) => Err(error.into()),
-            },
-        )
+            }
+        })
     }
 
     /// A stage that passes the items for which `f` says true.
@@ -72,15 +63,13 @@ impl<S: Send + 'static> With<S> {
         F: Fn(&mut S, &Call<'_>, &T) -> Result<bool, E> + Send + Sync + 'static,
         E: Into<BoxError> + 'static,
     {
-        self.stage(
-            name,
-            false,
-            move |state: &mut S, call: &Call<'_>, item| match f(state, call, &item) {
+        self.stage(name, false, move |state: &mut S, call: &Call<'_>, item| {
+            match f(state, call, &item) {
                 Ok(true) => Ok(Yield::<_, Nothing<T>>::One(item)),
                 Ok(false) => Ok(Yield::Nothing),
                 Err(error) => Err(error.into()),
-            },
-        )
+            }
+        })
     }
 
     /// A stage that makes many items of each. What `f` gives is iterated as there is room for the
@@ -98,16 +87,12 @@ impl<S: Send + 'static> With<S> {
         E: Into<BoxError> + 'static,
         E2: Into<BoxError> + 'static,
     {
-        self.stage(
-            name,
-            true,
-            move |state: &mut S, call: &Call<'_>, item| match f(state, call, item) {
-                Ok(many) => Ok(Yield::Many(
-                    many.into_iter().map(|item| item.map_err(Into::into)),
-                )),
+        self.stage(name, true, move |state: &mut S, call: &Call<'_>, item| {
+            match f(state, call, item) {
+                Ok(many) => Ok(Yield::Many(many.into_iter().map(|item| item.map_err(Into::into)))),
                 Err(error) => Err(error.into()),
-            },
-        )
+            }
+        })
     }
 
     /// A stage that ends the flow: `f` takes each item and nothing goes on.
@@ -121,14 +106,12 @@ impl<S: Send + 'static> With<S> {
         F: Fn(&mut S, &Call<'_>, In) -> Result<(), E> + Send + Sync + 'static,
         E: Into<BoxError> + 'static,
     {
-        self.stage(
-            name,
-            false,
-            move |state: &mut S, call: &Call<'_>, item| match f(state, call, item) {
+        self.stage(name, false, move |state: &mut S, call: &Call<'_>, item| {
+            match f(state, call, item) {
                 Ok(()) => Ok(Yield::<(), Nothing<()>>::Nothing),
                 Err(error) => Err(error.into()),
-            },
-        )
+            }
+        })
     }
 
     fn stage<In, Out, Rest, F>(
@@ -143,15 +126,7 @@ impl<S: Send + 'static> With<S> {
         Rest: Iterator<Item = Result<Out>> + Send + 'static,
         F: Fn(&mut S, &Call<'_>, In) -> Result<Yield<Out, Rest>> + Send + Sync + 'static,
     {
-        Staged::new(
-            name,
-            Calls {
-                with: self,
-                many,
-                call,
-                types: PhantomData,
-            },
-        )
+        Staged::new(name, Calls { with: self, many, call, types: PhantomData })
     }
 }
 
@@ -207,8 +182,6 @@ where
 
 impl<S> std::fmt::Debug for With<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("With")
-            .field("kind", &self.kind)
-            .finish_non_exhaustive()
+        f.debug_struct("With").field("kind", &self.kind).finish_non_exhaustive()
     }
 }

@@ -106,11 +106,7 @@ impl<W: Work> Desk<W> {
             copy: staged.copy,
             weigh: staged.weigh,
             workers: (0..workers)
-                .map(|index| Worker {
-                    stage: Arc::clone(&stage),
-                    index,
-                    workers,
-                })
+                .map(|index| Worker { stage: Arc::clone(&stage), index, workers })
                 .collect(),
             place,
             floor: Mutex::new(Floor::new(
@@ -170,12 +166,7 @@ impl<W: Work> Desk<W> {
         floor.deliver(&self.rules);
         let next = match brought.rest.take() {
             Some((hand, until)) => {
-                floor.resting.push(Resting {
-                    worker,
-                    kept: kept.take(),
-                    hand,
-                    until,
-                });
+                floor.resting.push(Resting { worker, kept: kept.take(), hand, until });
                 None
             }
             None => {
@@ -264,10 +255,7 @@ impl<W: Work> Desk<W> {
         let seen = meter.items_in.load(Relaxed);
         if max.exceeded(skipped, seen) {
             meter.skipped.fetch_sub(1, Relaxed);
-            let note = format!(
-                "and {} of {seen} items had been skipped before",
-                skipped - 1
-            );
+            let note = format!("and {} of {seen} items had been skipped before", skipped - 1);
             return Done::Fault(fault.noting(note));
         }
         tracing::debug!(target: "forebay::item", stage = %meter.id, error = %fault, "skipped");
@@ -282,11 +270,7 @@ impl<W: Work> Desk<W> {
 
     pub(super) fn weighed(&self, id: ItemId, value: W::Out) -> Item<W::Out> {
         match &self.weigh {
-            Some(weigh) => Item {
-                id,
-                bytes: weigh(&value),
-                value,
-            },
+            Some(weigh) => Item { id, bytes: weigh(&value), value },
             None => Item::new(id, value),
         }
     }
@@ -325,10 +309,7 @@ impl<W: Work> Desk<W> {
         self.reason.store(reason as u8, Relaxed);
         self.place.abort();
         let (left, states) = self.floor.lock().clear(&self.rules);
-        self.site
-            .meter
-            .abandoned
-            .fetch_add(left.count as u64, Relaxed);
+        self.site.meter.abandoned.fetch_add(left.count as u64, Relaxed);
         drop(left);
         for (worker, kept) in states {
             let token = self.finishing.token();

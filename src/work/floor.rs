@@ -39,11 +39,7 @@ struct Slot<Out> {
 
 impl<Out> Default for Slot<Out> {
     fn default() -> Self {
-        Slot {
-            items: VecDeque::new(),
-            done: false,
-            fault: None,
-        }
+        Slot { items: VecDeque::new(), done: false, fault: None }
     }
 }
 
@@ -180,9 +176,7 @@ impl<W: Work> Floor<W> {
             self.watch(worker, entry, limit, rules, now);
         }
         self.meter.items_in.fetch_add(n as u64, Relaxed);
-        self.tap
-            .core()
-            .release(n, hand.iter().map(|entry| entry.bytes).sum());
+        self.tap.core().release(n, hand.iter().map(|entry| entry.bytes).sum());
         self.hands[worker] = n;
         self.running += 1;
         Some(hand)
@@ -211,11 +205,7 @@ impl<W: Work> Floor<W> {
             let front = self.input.front().map_or(0, |entry| entry.seq);
             (self.head + window).saturating_sub(front) as usize
         });
-        by_time
-            .min(share)
-            .min(room)
-            .min(in_window)
-            .clamp(1, self.input.len())
+        by_time.min(share).min(room).min(in_window).clamp(1, self.input.len())
     }
 
     fn watch(
@@ -227,11 +217,7 @@ impl<W: Work> Floor<W> {
         now: Instant,
     ) {
         // A call that will be made again is judged when it returns: its thread is busy until then.
-        if rules
-            .retry
-            .as_ref()
-            .is_some_and(|retry| entry.attempt <= retry.max)
-        {
+        if rules.retry.as_ref().is_some_and(|retry| entry.attempt <= retry.max) {
             return;
         }
         self.watches.push(Watch {
@@ -252,13 +238,7 @@ impl<W: Work> Floor<W> {
             self.ended = Some(self.tap.ending());
         }
         for Item { id, bytes, value } in self.arriving.drain(..) {
-            self.input.push_back(Entry {
-                seq: self.arrived,
-                id,
-                attempt: 1,
-                bytes,
-                value,
-            });
+            self.input.push_back(Entry { seq: self.arrived, id, attempt: 1, bytes, value });
             self.arrived += 1;
         }
     }
@@ -281,9 +261,7 @@ impl<W: Work> Floor<W> {
                 (Hand::Burst(_), None) => true,
             };
             if go {
-                let Resting {
-                    worker, kept, hand, ..
-                } = self.resting.swap_remove(i);
+                let Resting { worker, kept, hand, .. } = self.resting.swap_remove(i);
                 if let Hand::Burst(burst) = &hand
                     && let (Some(limit), false, Some(entry)) =
                         (rules.timeout, rules.kind == Kind::Io, burst.front())
@@ -356,9 +334,7 @@ impl<W: Work> Floor<W> {
             }
             return None;
         }
-        let Some(slot) = seq
-            .checked_sub(self.head)
-            .and_then(|i| self.slots.get_mut(i as usize))
+        let Some(slot) = seq.checked_sub(self.head).and_then(|i| self.slots.get_mut(i as usize))
         else {
             return Some(done);
         };
@@ -389,26 +365,15 @@ impl<W: Work> Floor<W> {
     pub(super) fn allowance(&self, seq: u64, rules: &Rules) -> usize {
         let first = rules.window.is_none() || seq == self.head;
         if first {
-            let held = if rules.window.is_none() {
-                rules.workers
-            } else {
-                1
-            };
+            let held = if rules.window.is_none() { rules.workers } else { 1 };
             if self.ready.len() >= held {
                 return 0;
             }
-            return self
-                .feed
-                .core()
-                .free(self.mean_bytes as u64)
-                .clamp(1, BURST_ITEMS as usize);
+            return self.feed.core().free(self.mean_bytes as u64).clamp(1, BURST_ITEMS as usize);
         }
         // Its turn has not come: each worker may fill its share of the window.
         let share = rules.window.unwrap_or(1) as usize / rules.workers;
-        let held = self
-            .slots
-            .get((seq - self.head) as usize)
-            .map_or(0, |slot| slot.items.len());
+        let held = self.slots.get((seq - self.head) as usize).map_or(0, |slot| slot.items.len());
         share.max(1).saturating_sub(held)
     }
 
@@ -417,9 +382,7 @@ impl<W: Work> Floor<W> {
             return;
         }
         self.meter.items_in.fetch_sub(back.len() as u64, Relaxed);
-        self.tap
-            .core()
-            .charge(back.len(), back.iter().map(|entry| entry.bytes).sum());
+        self.tap.core().charge(back.len(), back.iter().map(|entry| entry.bytes).sum());
         while let Some(entry) = back.pop_back() {
             self.input.push_front(entry);
         }
@@ -496,11 +459,7 @@ impl<W: Work> Floor<W> {
                 && self.input.is_empty()
                 && !self.idle.is_empty(),
             wants_room: self.ready.front().map(|item| item.bytes),
-            timer: rests
-                .chain(watches)
-                .chain(limited)
-                .min()
-                .map(|at| at.max(now)),
+            timer: rests.chain(watches).chain(limited).min().map(|at| at.max(now)),
         }
     }
 
@@ -546,10 +505,7 @@ impl<W: Work> Floor<W> {
             .filter_map(|(worker, kept)| Some((worker, kept?)))
             .collect();
         let mut hands = Vec::new();
-        for Resting {
-            worker, kept, hand, ..
-        } in resting
-        {
+        for Resting { worker, kept, hand, .. } in resting {
             hands.push(hand);
             states.extend(kept.map(|kept| (worker, kept)));
         }

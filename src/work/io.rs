@@ -143,10 +143,7 @@ fn stateless() -> With<()> {
 impl<S: Send + Sync + 'static> With<S> {
     /// `finish` takes each worker's state back. It always runs, with the reason.
     pub fn finish(self, finish: impl Fn(Arc<S>, Finish) + Send + Sync + 'static) -> Self {
-        With {
-            end: Some(Box::new(finish)),
-            ..self
-        }
+        With { end: Some(Box::new(finish)), ..self }
     }
 
     /// Like [`map`](fn@map), with the worker's state and the call's context.
@@ -184,11 +181,7 @@ impl<S: Send + Sync + 'static> With<S> {
             let call = f(state, context, item.clone());
             async move {
                 let pass = call.await.map_err(Into::into)?;
-                Ok(if pass {
-                    Yield::One(item)
-                } else {
-                    Yield::Nothing
-                })
+                Ok(if pass { Yield::One(item) } else { Yield::Nothing })
             }
         })
     }
@@ -248,15 +241,7 @@ impl<S: Send + Sync + 'static> With<S> {
         F: Fn(Arc<S>, Context, In) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Yield<Out, Items<Out>>>> + Send + 'static,
     {
-        Staged::new(
-            name,
-            Calls {
-                with: self,
-                many,
-                call,
-                types: PhantomData,
-            },
-        )
+        Staged::new(name, Calls { with: self, many, call, types: PhantomData })
     }
 }
 
@@ -294,16 +279,8 @@ where
         call: &Call<'_>,
         item: In,
     ) -> Result<Yield<Out, Items<Out>>> {
-        let Call {
-            worker,
-            id,
-            attempt,
-        } = *call;
-        let context = Context {
-            worker: worker.clone(),
-            id,
-            attempt,
-        };
+        let Call { worker, id, attempt } = *call;
+        let context = Context { worker: worker.clone(), id, attempt };
         (self.call)(Arc::clone(state), context, item).await
     }
 

@@ -150,11 +150,7 @@ pub(crate) async fn drive<W: Work>(
             () = sleep_until(view.timer), if view.timer.is_some() => {}
         }
     };
-    let reason = if result.is_ok() {
-        Finish::Finished
-    } else {
-        Finish::Failed
-    };
+    let reason = if result.is_ok() { Finish::Finished } else { Finish::Failed };
     open.close(reason);
     desk.finished().await;
     result

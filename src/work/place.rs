@@ -18,10 +18,7 @@ use crate::stage::Kind;
 pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) enum Place {
-    Tasks {
-        engine: Arc<Engine>,
-        running: Mutex<Vec<Option<AbortHandle>>>,
-    },
+    Tasks { engine: Arc<Engine>, running: Mutex<Vec<Option<AbortHandle>>> },
     Pool(rayon::ThreadPool),
     Lanes(Vec<SyncSender<Job>>),
 }
@@ -56,10 +53,7 @@ impl Place {
                 });
                 Place::Lanes(lanes.collect::<io::Result<_>>()?)
             }
-            _ => Place::Tasks {
-                engine,
-                running: Mutex::new(vec![None; workers]),
-            },
+            _ => Place::Tasks { engine, running: Mutex::new(vec![None; workers]) },
         })
     }
 

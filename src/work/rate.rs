@@ -24,11 +24,7 @@ struct Bound {
 impl Bound {
     fn new(per_s: f64, burst: f64, now: Instant) -> Self {
         let per_unit = Duration::from_secs_f64(1.0 / per_s);
-        Bound {
-            per_unit,
-            tolerance: per_unit.mul_f64((burst - 1.0).max(0.0)),
-            due: now,
-        }
+        Bound { per_unit, tolerance: per_unit.mul_f64((burst - 1.0).max(0.0)), due: now }
     }
 
     /// When the next unit may be taken.
@@ -45,9 +41,7 @@ impl Limiter {
     pub(crate) fn new(rate: &Rate, now: Instant) -> Self {
         let burst = f64::from(rate.burst.unwrap_or(1));
         Limiter {
-            calls: rate
-                .requests_per_s
-                .map(|per_s| Bound::new(per_s, burst, now)),
+            calls: rate.requests_per_s.map(|per_s| Bound::new(per_s, burst, now)),
             bytes: rate.bytes_per_s.map(|per_s| Bound::new(per_s, 1.0, now)),
         }
     }
@@ -57,11 +51,7 @@ impl Limiter {
     /// # Errors
     /// The time from which on to ask again.
     pub(crate) fn take(&mut self, now: Instant) -> Result<(), Instant> {
-        let free_at = [&self.calls, &self.bytes]
-            .into_iter()
-            .flatten()
-            .map(Bound::free_at)
-            .max();
+        let free_at = [&self.calls, &self.bytes].into_iter().flatten().map(Bound::free_at).max();
         if let Some(at) = free_at
             && at > now
         {
@@ -89,21 +79,11 @@ mod tests {
     fn calls_start_at_the_rate_and_a_pause_saves_up_no_more_than_the_burst() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let rate = Rate {
-            requests_per_s: Some(100.0),
-            burst: Some(3),
-            ..Rate::default()
-        };
+        let rate = Rate { requests_per_s: Some(100.0), burst: Some(3), ..Rate::default() };
         let mut limiter = Limiter::new(&rate, start);
         // After a long pause: three at once, then one each 10 ms.
         let now = at(10_000);
-        assert_eq!(
-            (0..5)
-                .map(|_| limiter.take(now).is_ok())
-                .filter(|ok| *ok)
-                .count(),
-            3
-        );
+        assert_eq!((0..5).map(|_| limiter.take(now).is_ok()).filter(|ok| *ok).count(), 3);
         assert_eq!(limiter.take(now), Err(at(10_010)));
         assert_eq!(limiter.take(at(10_010)), Ok(()));
         assert_eq!(limiter.take(at(10_010)), Err(at(10_020)));

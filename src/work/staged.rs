@@ -25,13 +25,7 @@ pub struct Staged<W: Work> {
 impl<W: Work> Staged<W> {
     /// The stage `name`, whose calls are `work`.
     pub fn new(name: impl Into<String>, work: W) -> Self {
-        Staged {
-            name: name.into(),
-            work,
-            options: Options::default(),
-            copy: None,
-            weigh: None,
-        }
+        Staged { name: name.into(), work, options: Options::default(), copy: None, weigh: None }
     }
 
     fn set(mut self, change: impl FnOnce(&mut Options)) -> Self {

@@ -129,12 +129,8 @@ async fn run_burst<W: Work>(
     mut burst: VecDeque<Entry<W::In>>,
 ) -> Return<W> {
     let meter = &desk.site.meter;
-    let mut brought = Return {
-        done: Vec::new(),
-        back: VecDeque::new(),
-        rest: None,
-        wage: Wage::default(),
-    };
+    let mut brought =
+        Return { done: Vec::new(), back: VecDeque::new(), rest: None, wage: Wage::default() };
     brought.done.reserve(burst.len());
     let mut times = Vec::with_capacity(burst.len());
     let attempts = meter.attempts.fetch_add(burst.len() as u64, Relaxed);
@@ -205,25 +201,11 @@ async fn run_call<W: Work>(
     burst: &mut VecDeque<Entry<W::In>>,
     from: Instant,
 ) -> Outcome<W> {
-    let Entry {
-        seq,
-        id,
-        attempt,
-        bytes,
-        value,
-    } = entry;
+    let Entry { seq, id, attempt, bytes, value } = entry;
     let name = label(&value);
-    let again = desk
-        .rules
-        .retry
-        .as_ref()
-        .filter(|retry| attempt <= retry.max);
+    let again = desk.rules.retry.as_ref().filter(|retry| attempt <= retry.max);
     let copy = again.and(desk.copy).map(|copy| copy(&value));
-    let call = Call {
-        worker: &desk.workers[worker],
-        id,
-        attempt,
-    };
+    let call = Call { worker: &desk.workers[worker], id, attempt };
     let limit = desk.rules.timeout;
     let result = {
         let result = async {
@@ -232,18 +214,10 @@ async fn run_call<W: Work>(
                 None => {
                     let state = desk.work.start(call.worker).await?;
                     let (work, reason) = (Arc::clone(&desk.work), Arc::clone(&desk.reason));
-                    &mut kept
-                        .insert(Kept {
-                            state: Some(state),
-                            work,
-                            reason,
-                        })
-                        .state
+                    &mut kept.insert(Kept { state: Some(state), work, reason }).state
                 }
             };
-            let state = state
-                .as_mut()
-                .expect("a state leaves only when it is dropped");
+            let state = state.as_mut().expect("a state leaves only when it is dropped");
             desk.work.call(state, &call, value).await
         };
         let mut result = pin!(AssertUnwindSafe(result).catch_unwind());
@@ -254,10 +228,7 @@ async fn run_call<W: Work>(
                 let poll = result.as_mut().poll(context);
                 report_if_held(desk, polled);
                 if poll.is_pending() && !burst.is_empty() {
-                    desk.site
-                        .meter
-                        .attempts
-                        .fetch_sub(burst.len() as u64, Relaxed);
+                    desk.site.meter.attempts.fetch_sub(burst.len() as u64, Relaxed);
                     desk.give_back(worker, burst);
                 }
                 poll
@@ -274,13 +245,7 @@ async fn run_call<W: Work>(
         Some(Ok(Ok(Yield::One(out)))) => return Outcome::Done(Done::One(desk.weighed(id, out))),
         Some(Ok(Ok(Yield::Nothing))) => return Outcome::Done(Done::Nothing),
         Some(Ok(Ok(Yield::Many(rest)))) => {
-            return Outcome::Many(Generator {
-                seq,
-                id,
-                name,
-                made: 0,
-                rest,
-            });
+            return Outcome::Many(Generator { seq, id, name, made: 0, rest });
         }
         Some(Ok(Err(error))) => Fault::error(error),
         Some(Err(panic)) => Fault::panic(panic),
@@ -297,13 +262,7 @@ async fn run_call<W: Work>(
             desk.site.meter.retries.fetch_add(1, Relaxed);
             let most = retry.backoff.saturating_mul(1 << (attempt - 1).min(20));
             let pause = most.min(retry.backoff_max).mul_f64(fastrand::f64());
-            let entry = Entry {
-                seq,
-                id,
-                attempt: attempt + 1,
-                bytes,
-                value,
-            };
+            let entry = Entry { seq, id, attempt: attempt + 1, bytes, value };
             Outcome::Again(entry, Instant::now() + pause)
         }
         _ => Outcome::Done(desk.judge(fault.on(id, name, attempt))),
@@ -389,11 +348,7 @@ async fn run_generator<W: Work>(
             None => Fault::timeout(limit.unwrap_or_default()),
         };
         desk.site.meter.errors.fetch_add(1, Relaxed);
-        break Some(Ok(desk.judge(fault.on(
-            generator.id,
-            generator.name.clone(),
-            1,
-        ))));
+        break Some(Ok(desk.judge(fault.on(generator.id, generator.name.clone(), 1))));
     };
     if !made.is_empty() {
         desk.offer(seq, &mut made);
@@ -405,12 +360,7 @@ async fn run_generator<W: Work>(
         Some(Err(())) => rest = Some((Hand::More(generator), None)),
         None => {}
     }
-    Return {
-        done,
-        back: VecDeque::new(),
-        rest,
-        wage,
-    }
+    Return { done, back: VecDeque::new(), rest, wage }
 }
 
 impl<W: Work> std::fmt::Debug for Kept<W> {
