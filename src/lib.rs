@@ -4,20 +4,36 @@
 //! its own workers and a bounded buffer behind it. Running it gives an iterator of the last type,
 //! and at any time a report of where the time goes.
 
-mod engine;
-pub mod fault;
-pub mod flow;
-pub mod item;
-pub mod link;
-pub mod options;
 pub mod pipeline;
-pub mod running;
-mod site;
-pub mod source;
 pub mod stage;
-pub mod trace;
+
+pub mod options;
+
+pub mod running;
+
+pub mod fault;
+
+pub mod link;
+
+mod engine;
+mod site;
 mod work;
 
+pub mod source;
+
+pub mod flow;
+
+pub mod item;
+
+pub mod store;
+
+pub mod ops;
+
+pub mod device;
+
+pub mod trace;
+
+pub use store::{Store, zarr};
 pub use work::{cpu, io};
 
 /// An error that cannot happen, for calls that cannot fail: `Ok::<_, Never>(x)`.
@@ -25,7 +41,9 @@ pub type Never = std::convert::Infallible;
 
 /// What most programs need: `use forebay::prelude::*`.
 pub mod prelude {
+    pub use crate::device::{Device, DeviceBatch};
     pub use crate::fault::{Fault, PlanError};
+    pub use crate::item::{Batch, DType, Pool, Tensor};
     pub use crate::link::{Inlet, Outlet};
     pub use crate::options::{
         Buffer, OnError, Options, Ordered, Rate, Retry, RetryOn, SkipLimit, Workers,
@@ -34,6 +52,7 @@ pub mod prelude {
     pub use crate::running::{Handle, Running};
     pub use crate::source::{self, Index};
     pub use crate::stage::{Kind, Source, Stage, Stop, Worker};
-    pub use crate::work::{Call, Finish, Staged, Work, Yield};
-    pub use crate::{Never, cpu, flow, io};
+    pub use crate::store::zarr::{self, Window, WindowsSpec};
+    pub use crate::work::{Call, Finish, Staged, With, Work, Yield};
+    pub use crate::{Never, Store, cpu, device, flow, io, ops};
 }

@@ -485,10 +485,6 @@ impl<T: Send + 'static> Inlet<T> {
         found
     }
 
-    pub(crate) fn site(&self) -> &Arc<Site> {
-        &self.site
-    }
-
     /// The next item if it is there. `Err` is the end: with the reason unless all is well.
     pub(crate) fn try_recv(&mut self) -> Result<Option<Item<T>>, Option<Stop>> {
         if self.hand.is_empty() {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Options of a stage. `None` means "nothing said": the kind's default holds.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The stage's id in errors, reports and traces. Default: its name.
     pub id: Option<String>,
@@ -91,7 +91,7 @@ pub enum Ordered {
 }
 
 /// When and how a failed call is made again.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Retry {
     /// Calls after the first, at most.
     pub max: u32,
@@ -126,7 +126,7 @@ impl Retry {
 }
 
 /// Which failures are worth another try. A panic never is: it is a defect, not weather.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum RetryOn {
     /// Errors and timeouts.
     Any,

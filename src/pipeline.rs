@@ -194,11 +194,6 @@ impl<T: Send + 'static> Pipeline<T> {
         &self.problems
     }
 
-    /// Records that the plan cannot run.
-    pub(crate) fn add_problem(&mut self, problem: PlanError) {
-        self.problems.push(problem);
-    }
-
     /// Runs it. Items are fetched and computed at once, up to the bounds, whether or not anybody
     /// asks for them.
     ///

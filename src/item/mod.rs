@@ -1,10 +1,18 @@
 //! What flows through a pipeline: items with an identity and a weight, and the data they carry.
 
+mod batch;
+mod buffer;
 mod id;
+mod spec;
+mod tensor;
 mod weight;
 
+pub use batch::Batch;
+pub use buffer::{Buffer, Pool, PoolStats};
 pub(crate) use id::mix;
 pub use id::{Fingerprint, ItemId};
+pub use spec::{DType, Element, Spec};
+pub use tensor::Tensor;
 pub use weight::Label;
 pub(crate) use weight::{label, weight};
 

@@ -3,6 +3,10 @@
 
 use std::any::Any;
 
+use super::Batch;
+use crate::device::DeviceBatch;
+use crate::store::zarr::{Encoded, Window};
+
 /// A name that people know an item by, such as the key of a chunk.
 pub trait Label {
     /// The name, made only when something is said about the item.
@@ -14,23 +18,46 @@ pub trait Label {
 pub(crate) fn weight<T: 'static>(value: &T) -> u64 {
     // Every comparison is between constants once monomorphised: this costs nothing for other types.
     let any: &dyn Any = value;
-    let held = if let Some(v) = any.downcast_ref::<Vec<u8>>() {
-        v.capacity()
+    let held = if let Some(batch) = any.downcast_ref::<Batch>() {
+        batch.bytes()
+    } else if let Some(batch) = any.downcast_ref::<DeviceBatch>() {
+        batch.bytes()
+    } else if let Some(encoded) = any.downcast_ref::<Encoded>() {
+        encoded.bytes()
+    } else if let Some(v) = any.downcast_ref::<Vec<u8>>() {
+        v.capacity() as u64
     } else if let Some(v) = any.downcast_ref::<bytes::Bytes>() {
-        v.len()
+        v.len() as u64
     } else if let Some(v) = any.downcast_ref::<String>() {
-        v.capacity()
+        v.capacity() as u64
     } else if let Some(v) = any.downcast_ref::<Vec<f32>>() {
-        v.capacity() * 4
+        v.capacity() as u64 * 4
     } else {
         0
     };
-    (size_of::<T>() + held) as u64
+    size_of::<T>() as u64 + held
 }
 
 /// What people call `value`, if its type has names.
 #[inline]
 pub(crate) fn label<T: 'static>(value: &T) -> Option<String> {
-    let _: &dyn Any = value;
-    None
+    let any: &dyn Any = value;
+    let label: &dyn Label = if let Some(window) = any.downcast_ref::<Window>() {
+        window
+    } else if let Some(windows) = any.downcast_ref::<Vec<Window>>() {
+        windows
+    } else if let Some(encoded) = any.downcast_ref::<Encoded>() {
+        encoded
+    } else if let Some(batch) = any.downcast_ref::<Batch>() {
+        batch
+    } else {
+        return None;
+    };
+    Some(label.label())
+}
+
+impl Label for Batch {
+    fn label(&self) -> String {
+        crate::store::zarr::label_of(self.windows())
+    }
 }

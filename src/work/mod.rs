@@ -23,12 +23,13 @@ mod staged;
 mod worker;
 
 pub mod cpu;
-pub mod device;
+pub(crate) mod device;
 pub mod io;
 
 use std::future::Future;
 use std::sync::Arc;
 
+pub use calls::With;
 pub(crate) use desk::Desk;
 pub(crate) use place::{Place, block_on};
 pub use staged::Staged;

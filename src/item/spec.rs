@@ -1,0 +1,110 @@
+//! What a tensor is: its name, element type, dimensions and shape.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum DType {
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    F16,
+    BF16,
+    F32,
+    F64,
+}
+
+impl DType {
+    /// Bytes of one element.
+    pub fn size(self) -> usize {
+        match self {
+            DType::Bool | DType::I8 | DType::U8 => 1,
+            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
+            DType::I32 | DType::U32 | DType::F32 => 4,
+            DType::I64 | DType::U64 | DType::F64 => 8,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            DType::Bool => "bool",
+            DType::I8 => "i8",
+            DType::I16 => "i16",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U8 => "u8",
+            DType::U16 => "u16",
+            DType::U32 => "u32",
+            DType::U64 => "u64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+        })
+    }
+}
+
+/// A Rust type that tensors can be viewed as.
+pub trait Element: bytemuck::Pod {
+    /// Its name among tensors.
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($rust:ty => $dtype:ident),*) => {
+        $(impl Element for $rust {
+            const DTYPE: DType = DType::$dtype;
+        })*
+    };
+}
+
+elements!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32,
+    u64 => U64, half::f16 => F16, half::bf16 => BF16, f32 => F32, f64 => F64);
+
+/// What a tensor is. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// The variable's name.
+    pub name: Arc<str>,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// The names of its dimensions, outermost first.
+    pub dims: Arc<[Arc<str>]>,
+    /// Its extent in each, in elements.
+    pub shape: Arc<[u64]>,
+}
+
+impl Spec {
+    /// Elements in all.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// Bytes in all.
+    pub fn bytes(&self) -> u64 {
+        self.elements() * self.dtype.size() as u64
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}[", self.name, self.dtype)?;
+        for (i, (dim, n)) in self.dims.iter().zip(self.shape.iter()).enumerate() {
+            write!(f, "{}{dim} {n}", if i == 0 { "" } else { ", " })?;
+        }
+        f.write_str("]")
+    }
+}

@@ -1,0 +1,7 @@
+//! What cpu stages do to tensors.
+
+mod cast;
+mod normalize;
+
+pub use cast::{CastError, cast};
+pub use normalize::{MeanStd, NormalizeError, Stats, normalize};

@@ -1,0 +1,104 @@
+//! Brings variables to mean 0 and deviation 1, in place.
+
+use std::collections::BTreeMap;
+
+use rayon::iter::{IntoParallelRefMutIterator as _, ParallelIterator as _};
+use rayon::slice::ParallelSliceMut as _;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::item::{Batch, DType, Tensor};
+use crate::store::zarr::Window;
+
+/// Elements that one thread normalizes at a time.
+const PIECE: usize = 1 << 18;
+
+/// The mean and the standard deviation of each variable.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub enum Stats {
+    /// As the store's attributes `mean` and `std` of each variable say.
+    #[default]
+    Auto,
+    /// As given, by variable.
+    Given(BTreeMap<String, MeanStd>),
+}
+
+/// The mean and the standard deviation of a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MeanStd {
+    /// The mean, in the variable's unit.
+    pub mean: f64,
+    /// The standard deviation, in the variable's unit; not 0.
+    pub std: f64,
+}
+
+/// A variable that can't be normalized.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("`{variable}` can't be normalized: {why}")]
+pub struct NormalizeError {
+    /// The variable.
+    pub variable: String,
+    /// What is missing, and what to do.
+    pub why: String,
+}
+
+/// Brings each variable of a batch to mean 0 and deviation 1, in place: for a cpu stage,
+/// `cpu::map("normalize", ops::normalize(Stats::Auto))`.
+///
+/// Variables must be of type f32 or f64; [`cast`](super::cast) others first.
+pub fn normalize(stats: Stats) -> impl Fn(Batch) -> Result<Batch, NormalizeError> + Send + Sync {
+    move |mut batch| {
+        let window = batch.windows().first().cloned();
+        batch.tensors_mut().par_iter_mut().try_for_each(|tensor| {
+            let name = tensor.spec().name.to_string();
+            let of = match &stats {
+                Stats::Auto => from_attributes(window.as_ref(), &name),
+                Stats::Given(stats) => {
+                    let none = || "no mean and deviation are given for it".to_owned();
+                    stats.get(&name).copied().ok_or_else(none)
+                }
+            };
+            of.and_then(|of| apply(tensor, of))
+                .map_err(|why| NormalizeError { variable: name, why })
+        })?;
+        Ok(batch)
+    }
+}
+
+fn from_attributes(window: Option<&Window>, variable: &str) -> Result<MeanStd, String> {
+    let number = |name: &str| window?.attribute(variable, name).and_then(Value::as_f64);
+    match (number("mean"), number("std")) {
+        (Some(mean), Some(std)) => Ok(MeanStd { mean, std }),
+        _ => Err("the store gives it no attributes `mean` and `std`: give them in the pipeline, \
+                  such as `stats: { t2m: { mean: 278.6, std: 21.2 } }`"
+            .to_owned()),
+    }
+}
+
+fn apply(tensor: &mut Tensor, MeanStd { mean, std }: MeanStd) -> Result<(), String> {
+    if !(std.is_finite() && std != 0.0 && mean.is_finite()) {
+        return Err(format!("a mean of {mean} and a deviation of {std} make no numbers"));
+    }
+    match tensor.spec().dtype {
+        DType::F32 => {
+            let (mean, inverse) = (mean as f32, (1.0 / std) as f32);
+            tensor.elements_mut::<f32>().par_chunks_mut(PIECE).for_each(|piece| {
+                for x in piece {
+                    *x = (*x - mean) * inverse;
+                }
+            });
+        }
+        DType::F64 => {
+            let inverse = 1.0 / std;
+            tensor.elements_mut::<f64>().par_chunks_mut(PIECE).for_each(|piece| {
+                for x in piece {
+                    *x = (*x - mean) * inverse;
+                }
+            });
+        }
+        other => return Err(format!("its elements are {other}: cast it to f32 first")),
+    }
+    Ok(())
+}

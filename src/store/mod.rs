@@ -1,0 +1,297 @@
+//! Storage by URL: files, memory, HTTP, S3, Google Cloud, Azure, and the embedded sample.
+//!
+//! A store reads whole objects and byte ranges into recycled memory; it knows nothing of what the
+//! bytes mean. Credentials and endpoints come from the environment variables that the clouds' own
+//! tools read, or from options; nothing of them is ever shown.
+
+mod error;
+mod place;
+pub mod sample;
+pub mod zarr;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::{GetOptions, GetRange, ObjectStore};
+use tokio::sync::Semaphore;
+
+pub use error::{StoreError, is_transient};
+use place::Place;
+
+use crate::item::Pool;
+
+/// Requests in flight to one store, over all stages that read it.
+const REQUESTS: usize = 64;
+
+/// Options of a store, by the names that `object_store` gives them: `region`, `endpoint`,
+/// `skip_signature`, `allow_http`, ...
+pub type StoreOptions = BTreeMap<String, String>;
+
+/// A place that holds objects by key. Cloning it gives another handle on the same store.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    /// The URL as it may be shown.
+    url: String,
+    place: Place,
+    pool: Pool,
+    requests: Semaphore,
+}
+
+/// Which part of an object.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    Whole,
+    Range(Range<u64>),
+    /// The last so many bytes.
+    Last(u64),
+}
+
+impl Store {
+    /// Opens the store at `url`: a path, `file://`, `memory://`, `http(s)://`, `s3://`, `gs://`,
+    /// `az://` or `sample://era5`. Nothing is read yet, except that the sample is made if need be.
+    ///
+    /// # Errors
+    /// The URL is not understood, or what its cloud needs is missing.
+    pub fn open(url: &str) -> Result<Store, StoreError> {
+        Store::open_with(url, &StoreOptions::new())
+    }
+
+    /// Opens the store at `url` with options that win over the environment.
+    ///
+    /// # Errors
+    /// The URL or an option is not understood, or what its cloud needs is missing.
+    pub fn open_with(url: &str, options: &StoreOptions) -> Result<Store, StoreError> {
+        let (url, place) = place::open(url, options)?;
+        Ok(Store::new(url, place))
+    }
+
+    /// A store of the caller's own: whatever lies below `prefix` in `objects`. `name` is what it is
+    /// called in messages.
+    ///
+    /// # Errors
+    /// `prefix` is not a path.
+    pub fn from_object_store(
+        name: &str,
+        objects: Arc<dyn ObjectStore>,
+        prefix: &str,
+    ) -> Result<Store, StoreError> {
+        let why = |error: object_store::path::Error| StoreError::Open {
+            url: name.to_owned(),
+            why: error.to_string(),
+        };
+        let prefix = object_store::path::Path::parse(prefix).map_err(why)?;
+        Ok(Store::new(name.to_owned(), Place::given(objects, prefix)))
+    }
+
+    fn new(url: String, place: Place) -> Store {
+        let (pool, requests) = (Pool::default(), Semaphore::new(REQUESTS));
+        Store(Arc::new(Inner { url, place, pool, requests }))
+    }
+
+    /// Its URL, without credentials.
+    pub fn url(&self) -> &str {
+        &self.0.url
+    }
+
+    /// The pool that encoded bytes are read into.
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// Whether the last bytes of an object can be asked for without knowing its size.
+    pub(crate) fn has_suffix_ranges(&self) -> bool {
+        self.0.place.has_suffix_ranges()
+    }
+
+    /// The objects at the top of the store, as far as the store can list them.
+    pub(crate) fn list_blocking(&self) -> Vec<String> {
+        self.0.place.list()
+    }
+
+    /// Reads several small objects, such as metadata, from code that is not async. What is not
+    /// there is `None`.
+    pub(crate) fn read_blocking(
+        &self,
+        keys: &[String],
+        most: u64,
+    ) -> Result<Vec<Option<Bytes>>, StoreError> {
+        if let Place::Local(_) = self.0.place {
+            let read = |key: &String| found(self.read_file(key, &Part::Whole, most));
+            return keys.iter().map(read).collect();
+        }
+        // A client belongs to the runtime that it was first used on: this one gets its own.
+        let client = self.0.place.connect().map_err(|error| self.failed("", &error))?;
+        place::on_a_thread_of_its_own(async {
+            let mut all = Vec::with_capacity(keys.len());
+            for key in keys {
+                all.push(found(self.request(&client, key, &Part::Whole, most).await)?);
+            }
+            Ok(all)
+        })
+        .map_err(|why| StoreError::Open { url: self.0.url.clone(), why: why.to_string() })?
+    }
+
+    /// The object at `key`, or a part of it, of at most `most` bytes, in recycled memory. At most
+    /// 64 such requests are in flight for one store; others wait.
+    pub(crate) async fn get(&self, key: &str, part: Part, most: u64) -> Result<Bytes, StoreError> {
+        let _permit = self.0.requests.acquire().await.expect("the semaphore is never closed");
+        if let Place::Local(_) = self.0.place {
+            let (store, key) = (self.clone(), key.to_owned());
+            let read = move || store.read_file(&key, &part, most);
+            return match tokio::task::spawn_blocking(read).await {
+                Ok(result) => result,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            };
+        }
+        let client = self.0.place.client().map_err(|error| self.failed(key, &error))?;
+        self.request(client, key, &part, most).await
+    }
+
+    /// Bytes in the object at `key`.
+    pub(crate) async fn size(&self, key: &str) -> Result<u64, StoreError> {
+        let client = self.0.place.client().map_err(|error| self.failed(key, &error))?;
+        let path = self.0.place.path(key).map_err(|error| self.failed(key, &error))?;
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        match client.get_opts(&path, options).await {
+            Ok(found) => Ok(found.meta.size),
+            Err(error) => Err(self.failed(key, &error)),
+        }
+    }
+
+    fn read_file(&self, key: &str, part: &Part, most: u64) -> Result<Bytes, StoreError> {
+        use std::os::unix::fs::FileExt as _;
+        let file = self.0.place.file(key).map_err(|error| self.io_failed(key, &error))?;
+        let metadata = file.metadata().map_err(|error| self.io_failed(key, &error))?;
+        if metadata.is_dir() {
+            return Err(self.not_found(key));
+        }
+        let size = metadata.len();
+        let range = match part {
+            Part::Whole => 0..size,
+            Part::Range(range) => range.start.min(size)..range.end.min(size),
+            Part::Last(n) => size.saturating_sub(*n)..size,
+        };
+        let len = range.end.saturating_sub(range.start);
+        self.check_size(key, len, most)?;
+        self.check_part(key, part, len)?;
+        let mut buffer = self.0.pool.take(len as usize);
+        file.read_exact_at(&mut buffer, range.start)
+            .map_err(|error| self.io_failed(key, &error))?;
+        Ok(Bytes::from_owner(buffer))
+    }
+
+    async fn request(
+        &self,
+        client: &Arc<dyn ObjectStore>,
+        key: &str,
+        part: &Part,
+        most: u64,
+    ) -> Result<Bytes, StoreError> {
+        use futures::StreamExt as _;
+        let path = self.0.place.path(key).map_err(|error| self.failed(key, &error))?;
+        let range = match part {
+            Part::Whole => None,
+            Part::Range(range) => Some(GetRange::Bounded(range.clone())),
+            Part::Last(n) => Some(GetRange::Suffix(*n)),
+        };
+        let options = GetOptions { range, ..GetOptions::default() };
+        let failed = |error: object_store::Error| self.failed(key, &error);
+        let response = client.get_opts(&path, options).await.map_err(failed)?;
+        let len = response.range.end.saturating_sub(response.range.start);
+        self.check_size(key, len, most)?;
+        self.check_part(key, part, len)?;
+        let mut buffer = self.0.pool.take(len as usize);
+        let mut filled = 0;
+        let mut stream = response.into_stream();
+        let short = |got: usize| self.truncated(key, got as u64, len);
+        while let Some(bytes) = stream.next().await {
+            let bytes = bytes.map_err(failed)?;
+            let room = buffer.get_mut(filled..filled + bytes.len());
+            room.ok_or_else(|| short(filled + bytes.len()))?.copy_from_slice(&bytes);
+            filled += bytes.len();
+        }
+        if filled as u64 != len {
+            return Err(short(filled));
+        }
+        Ok(Bytes::from_owner(buffer))
+    }
+
+    fn check_size(&self, key: &str, bytes: u64, most: u64) -> Result<(), StoreError> {
+        if bytes <= most {
+            return Ok(());
+        }
+        let (store, key) = (self.0.url.clone(), key.to_owned());
+        Err(StoreError::TooLarge { store, key, bytes, most })
+    }
+
+    /// A range that the object does not have.
+    fn check_part(&self, key: &str, part: &Part, got: u64) -> Result<(), StoreError> {
+        match part {
+            Part::Range(range) if range.end - range.start != got => {
+                Err(self.truncated(key, got, range.end - range.start))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn truncated(&self, key: &str, got: u64, expected: u64) -> StoreError {
+        StoreError::Truncated { store: self.0.url.clone(), key: key.to_owned(), got, expected }
+    }
+
+    fn not_found(&self, key: &str) -> StoreError {
+        StoreError::NotFound { store: self.0.url.clone(), key: key.to_owned() }
+    }
+
+    fn io_failed(&self, key: &str, error: &std::io::Error) -> StoreError {
+        if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+        {
+            return self.not_found(key);
+        }
+        let (store, key, why) = (self.0.url.clone(), key.to_owned(), error.to_string());
+        StoreError::Failed { store, key, why, transient: false }
+    }
+
+    fn failed(&self, key: &str, error: &object_store::Error) -> StoreError {
+        use object_store::Error as E;
+        if let E::NotFound { .. } = error {
+            return self.not_found(key);
+        }
+        let transient = matches!(error, E::Generic { .. } | E::JoinError { .. });
+        let mut why = error::redacted(&error.to_string());
+        let mut cause = std::error::Error::source(error);
+        while let Some(error) = cause {
+            let text = error::redacted(&error.to_string());
+            if !why.contains(&text) {
+                why = format!("{why}: {text}");
+            }
+            cause = error.source();
+        }
+        StoreError::Failed { store: self.0.url.clone(), key: key.to_owned(), why, transient }
+    }
+}
+
+/// What is not there is no error.
+fn found(read: Result<Bytes, StoreError>) -> Result<Option<Bytes>, StoreError> {
+    match read {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({})", self.0.url)
+    }
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.url)
+    }
+}

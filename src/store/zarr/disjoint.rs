@@ -1,0 +1,157 @@
+//! Writing different regions of one tensor from several threads at once.
+//!
+//! One of the two files that contain `unsafe`. A [`Target`] hands out regions that the caller has
+//! proved to be disjoint: the regions of different chunks never overlap within a window, and each
+//! window has a place of its own in the tensor.
+#![expect(unsafe_code, reason = "threads write to disjoint regions of one buffer")]
+
+use unsafe_cell_slice::UnsafeCellSlice;
+use zarrs::array::CodecOptions;
+use zarrs::array::codec::CodecChain;
+use zarrs::array::codec::api::ArrayToBytesCodecTraits as _;
+use zarrs::array::{
+    ArrayBytesDecodeIntoTarget, ArrayBytesFixedDisjointView, ArraySubset, DataType, FillValue,
+};
+
+/// A tensor's memory that several threads fill. Each region must be written by one thread only.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    cells: UnsafeCellSlice<'a, u8>,
+    shape: &'a [u64],
+    element: usize,
+}
+
+/// How a chunk is decoded.
+pub(super) struct Decoder<'a> {
+    pub(super) codecs: &'a CodecChain,
+    pub(super) shape: &'a [std::num::NonZeroU64],
+    pub(super) dtype: &'a DataType,
+    pub(super) fill: &'a FillValue,
+    pub(super) is_plain_zstd: bool,
+}
+
+impl<'a> Target<'a> {
+    /// The memory of an array of `shape` with elements of `element` bytes.
+    ///
+    /// # Panics
+    /// If `bytes` has another length.
+    pub(super) fn new(bytes: &'a mut [u8], shape: &'a [u64], element: usize) -> Self {
+        assert_eq!(bytes.len() as u64, shape.iter().product::<u64>() * element as u64);
+        Target { cells: UnsafeCellSlice::new(bytes), shape, element }
+    }
+
+    fn view(&self, region: ArraySubset) -> Result<ArrayBytesFixedDisjointView<'a>, String> {
+        // SAFETY: no other view of the region exists, by the contract of this type: its only user,
+        // `decode`, makes one view for each pair of a chunk and a window, chunks do not overlap in
+        // a window, and each window has a place of its own in the tensor.
+        unsafe { ArrayBytesFixedDisjointView::new(self.cells, self.element, self.shape, region) }
+            .map_err(|error| error.to_string())
+    }
+
+    /// Decodes a whole chunk into `region`, which has as many elements.
+    pub(super) fn decode(
+        &self,
+        region: ArraySubset,
+        encoded: &[u8],
+        decoder: &Decoder<'_>,
+    ) -> Result<(), String> {
+        if decoder.is_plain_zstd
+            && let Some(bytes) = self.contiguous(&region)
+        {
+            return decompress(bytes, encoded);
+        }
+        let mut view = self.view(region)?;
+        // The work is split over chunks, not inside them.
+        let options = CodecOptions::default().with_concurrent_target(1);
+        decoder
+            .codecs
+            .decode_into(
+                encoded.into(),
+                decoder.shape,
+                decoder.dtype,
+                decoder.fill,
+                ArrayBytesDecodeIntoTarget::from(&mut view),
+                &options,
+            )
+            .map_err(|error| error.to_string())
+    }
+
+    /// The bytes of `region` if they follow each other.
+    #[expect(clippy::mut_from_ref, reason = "regions are disjoint, by the contract of this type")]
+    fn contiguous(&self, region: &ArraySubset) -> Option<&mut [u8]> {
+        if !region.inbounds_shape(self.shape) {
+            return None;
+        }
+        let (start, extent) = (region.start(), region.shape());
+        // All dimensions behind the first that has several entries must be whole.
+        let first = extent.iter().position(|&n| n != 1).unwrap_or(extent.len());
+        if (first + 1..extent.len()).any(|dim| extent[dim] != self.shape[dim]) {
+            return None;
+        }
+        let at = start.iter().zip(self.shape).fold(0, |at, (start, n)| at * n + start) as usize;
+        let len = extent.iter().product::<u64>() as usize;
+        let range = at * self.element..(at + len) * self.element;
+        // SAFETY: the bytes are those of `region`, which no other thread writes; see `view`.
+        Some(unsafe { self.cells.index_mut(range) })
+    }
+
+    /// Fills `region` with one value.
+    pub(super) fn fill(&self, region: ArraySubset, value: &[u8]) -> Result<(), String> {
+        self.view(region)?.fill(value).map_err(|error| error.to_string())
+    }
+
+    /// Copies the part of `from`, an array of `shape`, that begins at `start` into `region`. The
+    /// region has the dimensions of `shape` behind its first one.
+    pub(super) fn copy(
+        &self,
+        region: &ArraySubset,
+        from: &[u8],
+        shape: &[u64],
+        start: &[u64],
+    ) -> Result<(), String> {
+        if !region.inbounds_shape(self.shape) {
+            return Err("a region lies outside of its tensor".to_owned());
+        }
+        let (to, extent) = (region.start(), region.shape());
+        let dims = shape.len();
+        let Some(row) = extent.last().map(|n| *n as usize * self.element) else { return Ok(()) };
+        let rows: u64 = extent[1..dims.max(1)].iter().product();
+        let mut at = vec![0_u64; dims];
+        for _ in 0..if dims == 0 { 1 } else { rows } {
+            let (mut source, mut target) = (0, to[0]);
+            for d in 0..dims {
+                source = source * shape[d] + start[d] + at[d];
+                target = target * self.shape[d + 1] + to[d + 1] + at[d];
+            }
+            let (source, target) = (source as usize * self.element, target as usize * self.element);
+            let row = if dims == 0 { self.element } else { row };
+            let values = from.get(source..source + row).ok_or("a chunk is shorter than it says")?;
+            // SAFETY: the row lies in `region`, which no other thread writes; see `view`.
+            unsafe { self.cells.index_mut(target..target + row) }.copy_from_slice(values);
+            for d in (0..dims.saturating_sub(1)).rev() {
+                at[d] += 1;
+                if at[d] < extent[d + 1] {
+                    break;
+                }
+                at[d] = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Decompresses a zstd frame that must fill `to`.
+fn decompress(to: &mut [u8], frame: &[u8]) -> Result<(), String> {
+    thread_local! {
+        // Setting a context up costs more than decompressing a small chunk.
+        static CONTEXT: std::cell::RefCell<zstd_safe::DCtx<'static>> =
+            std::cell::RefCell::new(zstd_safe::DCtx::create());
+    }
+    let len = to.len();
+    let decompressed = CONTEXT.with_borrow_mut(|context| context.decompress(to, frame));
+    match decompressed {
+        Ok(n) if n == len => Ok(()),
+        Ok(n) => Err(format!("it has {n} bytes instead of {len}")),
+        Err(code) => Err(zstd_safe::get_error_name(code).to_owned()),
+    }
+}

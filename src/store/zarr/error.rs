@@ -1,0 +1,108 @@
+//! What can be wrong with a Zarr store, or with what is asked of it.
+
+use crate::store::StoreError;
+
+/// A Zarr store that cannot be read as asked.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ZarrError {
+    /// The store itself can't be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no Zarr group.
+    #[error(
+        "there is no Zarr group at `{0}`: neither `zarr.json` nor `.zmetadata` nor `.zgroup` was \
+         found; give the folder that holds the variables"
+    )]
+    NoGroup(String),
+    /// The URL leads to a single array.
+    #[error("`{0}` is a single array: give the group that holds it, and its name as a variable")]
+    IsArray(String),
+    /// No variable was named.
+    #[error("no variable is named: `variables` needs one at least{0}")]
+    NoVariables(String),
+    /// There is no such variable.
+    #[error("there is no variable `{name}` in `{store}`{hint}")]
+    NoVariable {
+        /// The variable asked for.
+        name: String,
+        /// The store's URL.
+        store: String,
+        /// What there is instead.
+        hint: String,
+    },
+    /// A variable's metadata can't be read.
+    #[error("the metadata of `{name}` can't be read: {why}")]
+    Metadata {
+        /// The variable, or the file that holds the metadata.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A variable is of a kind that is not read yet.
+    #[error("`{name}` can't be read: {why}")]
+    Unsupported {
+        /// The variable.
+        name: String,
+        /// What is not supported.
+        why: String,
+    },
+    /// Two variables disagree about a dimension.
+    #[error("`{dim}` has {a} entries in `{one}` and {b} in `{other}`: read them in two pipelines")]
+    DimLength {
+        /// The dimension.
+        dim: String,
+        /// A variable.
+        one: String,
+        /// Its length there.
+        a: u64,
+        /// Another variable.
+        other: String,
+        /// Its length there.
+        b: u64,
+    },
+    /// A window names a dimension that no variable has.
+    #[error("no variable has a dimension `{dim}`{hint}")]
+    NoDim {
+        /// The dimension.
+        dim: String,
+        /// What there is instead.
+        hint: String,
+    },
+    /// A window does not fit.
+    #[error("the window in `{dim}` {why}")]
+    Window {
+        /// The dimension.
+        dim: String,
+        /// What is wrong and what would do.
+        why: String,
+    },
+}
+
+/// A chunk that can't be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the chunk `{key}` can't be decoded: {why}")]
+pub struct DecodeError {
+    /// The chunk's key.
+    pub key: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// ": did you mean `x`?", or what there is.
+pub(super) fn hint(name: &str, known: &[String]) -> String {
+    let close = known
+        .iter()
+        .map(|other| (strsim::damerau_levenshtein(name, other), other))
+        .filter(|(distance, other)| *distance <= 1 + other.len().min(name.len()) / 3)
+        .min();
+    match close {
+        Some((_, other)) => format!(": did you mean `{other}`?"),
+        None if known.is_empty() => String::new(),
+        None => {
+            let shown = known.iter().take(20).map(|name| format!("`{name}`"));
+            let more = if known.len() > 20 { ", ..." } else { "" };
+            format!(": there are {}{more}", shown.collect::<Vec<_>>().join(", "))
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Which chunks a group of windows needs, and their encoded bytes. Never decodes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+
+use super::dataset::Dataset;
+use super::error::ZarrError;
+use super::variable::Variable;
+use super::windows::{Window, label_of};
+use crate::item::Label;
+use crate::store::{Part, StoreError};
+
+/// Inner chunks of a shard that lie closer together than this are read in one request.
+const GAP: u64 = 256 << 10;
+/// Objects that one call reads at once; the store bounds what all calls do.
+const AT_ONCE: usize = 64;
+
+/// Windows as [`fetch`] takes them: one, or a group that will share a batch.
+pub trait Windows: Send + 'static {
+    /// The windows in order.
+    fn into_windows(self) -> Vec<Window>;
+}
+
+impl Windows for Window {
+    fn into_windows(self) -> Vec<Window> {
+        vec![self]
+    }
+}
+
+impl Windows for Vec<Window> {
+    fn into_windows(self) -> Vec<Window> {
+        self
+    }
+}
+
+/// Windows and the encoded chunks that hold them.
+pub struct Encoded {
+    pub(super) windows: Vec<Window>,
+    pub(super) chunks: Vec<Chunk>,
+}
+
+/// An encoded chunk.
+pub(super) struct Chunk {
+    /// Which of the dataset's variables it belongs to.
+    pub(super) variable: usize,
+    /// Its place in the grid of (inner) chunks.
+    pub(super) place: Vec<u64>,
+    /// Which of the windows need it.
+    pub(super) users: Vec<u32>,
+    /// `None` if the store has no such chunk: it is all fill value.
+    pub(super) bytes: Option<Bytes>,
+}
+
+impl Encoded {
+    /// Encoded bytes.
+    pub fn bytes(&self) -> u64 {
+        self.chunks.iter().filter_map(|chunk| chunk.bytes.as_ref()).map(|b| b.len() as u64).sum()
+    }
+
+    /// How many chunks it holds; each is there once, however many windows need it.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// The windows.
+    pub fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+}
+
+impl fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encoded")
+            .field("windows", &self.windows)
+            .field("chunks", &self.chunks.len())
+            .field("bytes", &self.bytes())
+            .finish()
+    }
+}
+
+impl Label for Encoded {
+    fn label(&self) -> String {
+        label_of(&self.windows)
+    }
+}
+
+/// Fetches the encoded chunks of `windows`, each of them once: for an io stage,
+/// `io::map("fetch", zarr::fetch)`.
+///
+/// All windows must come from one [`windows`](super::windows).
+///
+/// # Errors
+/// The store failed. A chunk that is not there is no error: it holds the fill value.
+pub async fn fetch<W: Windows>(windows: W) -> Result<Encoded, ZarrError> {
+    let windows = windows.into_windows();
+    let Some(first) = windows.first() else {
+        return Ok(Encoded { windows, chunks: Vec::new() });
+    };
+    let dataset = Arc::clone(&first.dataset);
+    let objects = plan(&dataset, &windows);
+    let fetched: Vec<Vec<Chunk>> = futures::stream::iter(objects)
+        .map(|object| read(&dataset, object))
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await?;
+    Ok(Encoded { windows, chunks: fetched.into_iter().flatten().collect() })
+}
+
+/// An object of the store and the chunks wanted of it: one, or the inner chunks of a shard.
+struct Object {
+    variable: usize,
+    key: String,
+    chunks: Vec<Chunk>,
+}
+
+fn plan(dataset: &Dataset, windows: &[Window]) -> Vec<Object> {
+    let mut objects = BTreeMap::<(usize, Vec<u64>), BTreeMap<Vec<u64>, Vec<u32>>>::new();
+    for (user, window) in windows.iter().enumerate() {
+        for (variable, of) in dataset.variables.iter().enumerate() {
+            let region = dataset.region(of, window.number);
+            each_chunk(of, &region, |place| {
+                let object = match &of.sharding {
+                    Some(sharding) => {
+                        place.iter().zip(&sharding.chunks).map(|(at, n)| at / n).collect()
+                    }
+                    None => place.to_vec(),
+                };
+                let chunks = objects.entry((variable, object)).or_default();
+                chunks.entry(place.to_vec()).or_default().push(user as u32);
+            });
+        }
+    }
+    objects
+        .into_iter()
+        .map(|((variable, object), chunks)| {
+            let key = dataset.variables[variable].key(&object);
+            let chunks = chunks.into_iter();
+            let chunks = chunks.map(|(place, users)| Chunk { variable, place, users, bytes: None });
+            Object { variable, key, chunks: chunks.collect() }
+        })
+        .collect()
+}
+
+/// Calls `f` with the place of each chunk that holds a part of `region`.
+fn each_chunk(variable: &Variable, region: &[Range<u64>], mut f: impl FnMut(&[u64])) {
+    if region.iter().any(|range| range.is_empty()) {
+        return;
+    }
+    let along = |(range, chunk): (&Range<u64>, &std::num::NonZeroU64)| {
+        range.start / chunk.get()..range.end.div_ceil(chunk.get())
+    };
+    let grid: Vec<_> = region.iter().zip(&variable.chunk).map(along).collect();
+    let mut place: Vec<_> = grid.iter().map(|range| range.start).collect();
+    loop {
+        f(&place);
+        let Some(dim) = (0..grid.len()).rev().find(|&dim| place[dim] + 1 < grid[dim].end) else {
+            return;
+        };
+        place[dim] += 1;
+        for later in dim + 1..grid.len() {
+            place[later] = grid[later].start;
+        }
+    }
+}
+
+async fn read(dataset: &Dataset, object: Object) -> Result<Vec<Chunk>, ZarrError> {
+    let Object { variable, key, mut chunks } = object;
+    let of = &dataset.variables[variable];
+    let most = of.encoded_max();
+    let Some(sharding) = &of.sharding else {
+        let bytes = there(dataset.store.get(&key, Part::Whole, most).await)?;
+        for chunk in &mut chunks {
+            chunk.bytes.clone_from(&bytes);
+        }
+        return Ok(chunks);
+    };
+    let read_index = async {
+        let needs_size = sharding.needs_size() && !dataset.store.has_suffix_ranges();
+        let size = match needs_size {
+            true => there(dataset.store.size(&key).await)?,
+            false => None,
+        };
+        if needs_size && size.is_none() {
+            return Ok(None);
+        }
+        let part = sharding.index_part(size);
+        let Some(bytes) = there(dataset.store.get(&key, part, sharding.index_bytes).await)? else {
+            return Ok(None);
+        };
+        let bad = |why| ZarrError::Metadata { name: format!("{} of {key}", "the index"), why };
+        Ok::<_, ZarrError>(Some(Arc::new(sharding.decode(&bytes, most).map_err(bad)?)))
+    };
+    let Some(index) = dataset.indexes.get(&key, read_index).await? else {
+        return Ok(chunks);
+    };
+    let mut ranges = Vec::with_capacity(chunks.len());
+    let mut present = Vec::with_capacity(chunks.len());
+    for chunk in &mut chunks {
+        let within = chunk.place.iter().zip(&sharding.chunks);
+        let place = within.fold(0, |place, (at, n)| place * n + at % n);
+        if let Some(range) = index.get(place) {
+            ranges.push(range);
+            present.push(chunk);
+        }
+    }
+    let parts = object_store::coalesce_ranges(
+        &ranges,
+        |range| dataset.store.get(&key, Part::Range(range), u64::MAX),
+        GAP,
+    )
+    .await?;
+    for (chunk, bytes) in present.into_iter().zip(parts) {
+        chunk.bytes = Some(bytes);
+    }
+    Ok(chunks)
+}
+
+/// What is not there is no error here.
+fn there<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

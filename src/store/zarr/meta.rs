@@ -1,0 +1,112 @@
+//! Finds the metadata of variables: Zarr v3 (`zarr.json`, consolidated or not) and v2 (`.zmetadata`
+//! or `.zarray` and `.zattrs`).
+
+use serde_json::{Map, Value};
+
+use super::error::{ZarrError, hint};
+use crate::store::Store;
+
+/// More than any metadata of use has.
+const METADATA_MAX: u64 = 256 << 20;
+
+/// The metadata of a variable: a v3 array's, or a v2 array's with its `attributes` added.
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) metadata: Value,
+}
+
+/// The metadata of `names`, in their order.
+pub(super) fn read(store: &Store, names: &[String]) -> Result<Vec<Found>, ZarrError> {
+    for name in names {
+        let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+        if !name.split('/').all(plain) {
+            let why = "it is no name: write the path of an array below the store".to_owned();
+            return Err(ZarrError::Unsupported { name: name.clone(), why });
+        }
+    }
+    let top = [".zmetadata", ".zgroup", ".zarray", "zarr.json"].map(str::to_owned);
+    let [consolidated, group_v2, array_v2, top]: [_; 4] =
+        read_all(store, &top)?.try_into().expect("as many answers as keys");
+    let mut known = Map::new();
+    if let Some(top) = top {
+        if top.get("node_type").and_then(Value::as_str) == Some("array") {
+            return Err(ZarrError::IsArray(store.url().to_owned()));
+        }
+        if let Some(Value::Object(all)) = top.pointer("/consolidated_metadata/metadata") {
+            let arrays = all.iter().filter(|(_, m)| m["node_type"] == "array");
+            known.extend(arrays.map(|(name, m)| (name.clone(), m.clone())));
+        }
+    } else if let Some(consolidated) = consolidated {
+        if let Some(Value::Object(all)) = consolidated.get("metadata") {
+            for (key, metadata) in all {
+                if let Some(name) = key.strip_suffix("/.zarray") {
+                    let attributes = all.get(&format!("{name}/.zattrs"));
+                    known.insert(name.to_owned(), with_attributes(metadata, attributes));
+                }
+            }
+        }
+    } else if array_v2.is_some() {
+        return Err(ZarrError::IsArray(store.url().to_owned()));
+    } else if group_v2.is_none() {
+        return Err(ZarrError::NoGroup(store.url().to_owned()));
+    }
+    let names_known = || {
+        if known.is_empty() {
+            store.list_blocking()
+        } else {
+            known.keys().cloned().collect::<Vec<_>>()
+        }
+    };
+    if names.is_empty() {
+        return Err(ZarrError::NoVariables(hint("", &names_known())));
+    }
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        let metadata = match known.get(name) {
+            Some(metadata) => Some(metadata.clone()),
+            None => read_array(store, name)?,
+        };
+        let Some(metadata) = metadata else {
+            let (name, hint) = (name.clone(), hint(name, &names_known()));
+            return Err(ZarrError::NoVariable { name, store: store.url().to_owned(), hint });
+        };
+        found.push(Found { name: name.clone(), metadata });
+    }
+    Ok(found)
+}
+
+/// The metadata of an array that no consolidated metadata names.
+fn read_array(store: &Store, name: &str) -> Result<Option<Value>, ZarrError> {
+    let keys = ["zarr.json", ".zarray", ".zattrs"].map(|file| format!("{name}/{file}"));
+    let [v3, v2, attributes]: [_; 3] =
+        read_all(store, &keys)?.try_into().expect("as many answers as keys");
+    Ok(match (v3, v2) {
+        (Some(v3), _) if v3["node_type"] == "array" => Some(v3),
+        (_, Some(v2)) => Some(with_attributes(&v2, attributes.as_ref())),
+        _ => None,
+    })
+}
+
+fn with_attributes(metadata: &Value, attributes: Option<&Value>) -> Value {
+    let mut metadata = metadata.clone();
+    if let (Value::Object(metadata), Some(attributes)) = (&mut metadata, attributes) {
+        metadata.insert("attributes".to_owned(), attributes.clone());
+    }
+    metadata
+}
+
+fn read_all(store: &Store, keys: &[String]) -> Result<Vec<Option<Value>>, ZarrError> {
+    let read = store.read_blocking(keys, METADATA_MAX)?;
+    let parse = |(key, bytes): (&String, Option<bytes::Bytes>)| {
+        let Some(bytes) = bytes else { return Ok(None) };
+        match serde_json::from_slice::<Value>(&bytes) {
+            Ok(value @ Value::Object(_)) => Ok(Some(value)),
+            Ok(_) => {
+                let why = "it is JSON, but not an object".to_owned();
+                Err(ZarrError::Metadata { name: key.clone(), why })
+            }
+            Err(error) => Err(ZarrError::Metadata { name: key.clone(), why: error.to_string() }),
+        }
+    };
+    keys.iter().zip(read).map(parse).collect()
+}

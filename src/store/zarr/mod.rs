@@ -1,0 +1,20 @@
+//! Zarr: windows, the chunks that hold them, and their values. Reads v3 (regular chunks, sharded or
+//! not, with or without consolidated metadata) and v2.
+
+mod dataset;
+mod decode;
+mod disjoint;
+mod error;
+mod fetch;
+mod guard;
+mod index_cache;
+mod meta;
+mod shard;
+mod variable;
+mod windows;
+
+pub use decode::decode;
+pub use error::{DecodeError, ZarrError};
+pub use fetch::{Encoded, Windows, fetch};
+pub(crate) use windows::label_of;
+pub use windows::{Extents, Window, WindowsSpec, windows};

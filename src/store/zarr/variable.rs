@@ -1,0 +1,180 @@
+//! A variable: what its metadata means for reading it. Refuses what can't be read, before anything
+//! is read.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use zarrs::array::codec::CodecChain;
+use zarrs::array::{Array, ArrayMetadata, ChunkShape, DataType, FillValue};
+use zarrs::metadata_ext::codec::sharding::ShardingCodecConfigurationV1;
+use zarrs::storage::store::MemoryStore;
+
+use super::error::ZarrError;
+use super::guard::Guard;
+use super::meta::Found;
+use super::shard::Sharding;
+use crate::item::DType;
+
+/// A chunk of more decoded bytes is refused: no codec is made for it, and memory is not either.
+const CHUNK_MAX: u64 = 4 << 30;
+
+/// A variable of a Zarr store.
+pub(super) struct Variable {
+    pub(super) name: Arc<str>,
+    pub(super) dtype: DType,
+    pub(super) dims: Arc<[Arc<str>]>,
+    pub(super) shape: Vec<u64>,
+    /// The shape of what is encoded as one: the chunks, or the inner chunks of shards.
+    pub(super) chunk: ChunkShape,
+    pub(super) codecs: Arc<CodecChain>,
+    pub(super) guard: Guard,
+    pub(super) is_plain_zstd: bool,
+    pub(super) sharding: Option<Sharding>,
+    pub(super) attributes: Map<String, Value>,
+    array: Array<MemoryStore>,
+}
+
+impl Variable {
+    pub(super) fn new(found: Found) -> Result<Self, ZarrError> {
+        let Found { name, metadata } = found;
+        let bad = |why: String| ZarrError::Metadata { name: name.clone(), why };
+        let unsupported = |why: String| ZarrError::Unsupported { name: name.clone(), why };
+        let attributes = match metadata.get("attributes") {
+            Some(Value::Object(attributes)) => attributes.clone(),
+            _ => Map::new(),
+        };
+        let dtype = dtype(&metadata).map_err(unsupported)?;
+        let parsed: ArrayMetadata =
+            serde_json::from_value(metadata.clone()).map_err(|error| bad(error.to_string()))?;
+        let store = Arc::new(MemoryStore::new());
+        let array = Array::new_with_metadata(store, &format!("/{name}"), parsed)
+            .map_err(|error| bad(error.to_string()))?;
+        if array.data_type().fixed_size() != Some(dtype.size()) {
+            return Err(bad("its data type and its size disagree".to_owned()));
+        }
+        let shape = array.shape().to_vec();
+        if metadata.pointer("/chunk_grid/name").is_some_and(|grid| grid != "regular") {
+            return Err(unsupported("its chunk grid is not regular".to_owned()));
+        }
+        let grid =
+            array.chunk_shape(&vec![0; shape.len()]).map_err(|error| bad(error.to_string()))?;
+        let (sharding, chunk, codecs) = match sharding(&metadata).map_err(&bad)? {
+            Some(configuration) => {
+                let codecs = CodecChain::from_metadata(&configuration.codecs)
+                    .map_err(|error| bad(error.to_string()))?;
+                let chunk = configuration.chunk_shape.clone();
+                let sharding = Sharding::new(&grid, configuration).map_err(bad)?;
+                (Some(sharding), chunk, Arc::new(codecs))
+            }
+            None => (None, grid, array.codecs()),
+        };
+        let guard = Guard::new(&metadata, sharding.is_some());
+        let is_plain_zstd = Guard::is_plain_zstd(&metadata, sharding.is_some());
+        let variable = Variable {
+            dims: dims(&metadata, &attributes, shape.len()).into(),
+            name: Arc::from(name.as_str()),
+            dtype,
+            shape,
+            chunk,
+            codecs,
+            guard,
+            is_plain_zstd,
+            sharding,
+            attributes,
+            array,
+        };
+        let chunk_bytes = variable.chunk_bytes().filter(|bytes| *bytes <= CHUNK_MAX);
+        if chunk_bytes.is_none() {
+            let why = format!("a chunk of {:?} elements has more than 4 GiB", variable.chunk);
+            return Err(ZarrError::Unsupported { name, why });
+        }
+        Ok(variable)
+    }
+
+    fn chunk_bytes(&self) -> Option<u64> {
+        let elements = self.chunk.iter().map(|n| n.get()).try_fold(1, u64::checked_mul);
+        elements?.checked_mul(self.dtype.size() as u64)
+    }
+
+    /// Bytes of a decoded chunk.
+    pub(super) fn decoded_bytes(&self) -> u64 {
+        self.chunk_bytes().expect("checked when the variable was made")
+    }
+
+    /// More than an encoded chunk can have: codecs do not make things much larger.
+    pub(super) fn encoded_max(&self) -> u64 {
+        self.decoded_bytes() + self.decoded_bytes() / 8 + (64 << 10)
+    }
+
+    pub(super) fn data_type(&self) -> &DataType {
+        self.array.data_type()
+    }
+
+    pub(super) fn fill_value(&self) -> &FillValue {
+        self.array.fill_value()
+    }
+
+    /// The key of the object that holds the chunk, or the shard, at `place` of the outer grid.
+    pub(super) fn key(&self, place: &[u64]) -> String {
+        self.array.chunk_key(place).to_string()
+    }
+}
+
+/// The data type by the name that v3 or v2 metadata gives it.
+fn dtype(metadata: &Value) -> Result<DType, String> {
+    let named = metadata.get("data_type").or_else(|| metadata.get("dtype"));
+    let Some(name) = named.and_then(Value::as_str) else {
+        return Err(match named {
+            Some(other) => format!("its data type is {other}, not a number"),
+            None => "it has no data type".to_owned(),
+        });
+    };
+    Ok(match name.trim_start_matches(['<', '>', '|', '=']) {
+        "bool" | "b1" => DType::Bool,
+        "int8" | "i1" => DType::I8,
+        "int16" | "i2" => DType::I16,
+        "int32" | "i4" => DType::I32,
+        "int64" | "i8" => DType::I64,
+        "uint8" | "u1" => DType::U8,
+        "uint16" | "u2" => DType::U16,
+        "uint32" | "u4" => DType::U32,
+        "uint64" | "u8" => DType::U64,
+        "float16" | "f2" => DType::F16,
+        "bfloat16" => DType::BF16,
+        "float32" | "f4" => DType::F32,
+        "float64" | "f8" => DType::F64,
+        _ => return Err(format!("its data type is `{name}`; numbers and bool can be read")),
+    })
+}
+
+/// The sharding of a v3 array whose only codec it is.
+fn sharding(metadata: &Value) -> Result<Option<ShardingCodecConfigurationV1>, String> {
+    let Some([codec]) = metadata.get("codecs").and_then(Value::as_array).map(Vec::as_slice) else {
+        return Ok(None);
+    };
+    if codec.get("name").and_then(Value::as_str) != Some("sharding_indexed") {
+        return Ok(None);
+    }
+    let configuration = codec.get("configuration").cloned().unwrap_or_default();
+    serde_json::from_value(configuration).map(Some).map_err(|error| error.to_string())
+}
+
+/// The names of the dimensions: v3's own, else xarray's attribute, else numbers.
+fn dims(metadata: &Value, attributes: &Map<String, Value>, rank: usize) -> Vec<Arc<str>> {
+    let named = metadata
+        .get("dimension_names")
+        .or_else(|| attributes.get("_ARRAY_DIMENSIONS"))
+        .and_then(Value::as_array);
+    (0..rank)
+        .map(|dim| match named.and_then(|names| names.get(dim)).and_then(Value::as_str) {
+            Some(name) => Arc::from(name),
+            None => Arc::from(format!("dim_{dim}")),
+        })
+        .collect()
+}
+
+/// The numbers of a shape.
+pub(super) fn numbers(shape: &[NonZeroU64]) -> Vec<u64> {
+    shape.iter().map(|n| n.get()).collect()
+}

@@ -1,0 +1,204 @@
+//! Windows: coordinates to read, enumerated by xbatcher's rules, computed by position.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::dataset::Dataset;
+use super::error::ZarrError;
+use crate::item::{DType, Label};
+use crate::source::{self, Index, Indexed};
+use crate::store::Store;
+
+/// Which variables, and how they are cut into windows.
+///
+/// Dimensions that are not named are read whole. Windows are enumerated in row-major order of the
+/// dimensions as they are written: the last one runs fastest. What does not fill a window at the
+/// end of a dimension is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WindowsSpec {
+    /// The variables to read, each of which becomes a tensor of the batch.
+    pub variables: Vec<String>,
+    /// The window's extent in each dimension that is cut, such as `{ time: 2 }`.
+    #[serde(default)]
+    pub window: Extents,
+    /// How far apart windows begin. Default: the window's extent.
+    #[serde(default)]
+    pub stride: Extents,
+    /// How many entries neighbouring windows share; the other way to say `stride`.
+    #[serde(default)]
+    pub overlap: Extents,
+}
+
+/// Numbers of entries by dimension, in the order in which they were given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extents(Vec<(String, u64)>);
+
+impl Extents {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &u64)> {
+        self.0.iter().map(|(dim, n)| (dim, n))
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &String> {
+        self.0.iter().map(|(dim, _)| dim)
+    }
+
+    pub(super) fn contains_key(&self, dim: &str) -> bool {
+        self.get(dim).is_some()
+    }
+
+    fn get(&self, dim: &str) -> Option<u64> {
+        self.0.iter().find(|(name, _)| name == dim).map(|(_, n)| *n)
+    }
+}
+
+impl<D: Into<String>, const N: usize> From<[(D, u64); N]> for Extents {
+    fn from(entries: [(D, u64); N]) -> Self {
+        entries.into_iter().collect()
+    }
+}
+
+impl<D: Into<String>> FromIterator<(D, u64)> for Extents {
+    fn from_iter<I: IntoIterator<Item = (D, u64)>>(entries: I) -> Self {
+        Extents(entries.into_iter().map(|(dim, n)| (dim.into(), n)).collect())
+    }
+}
+
+impl Serialize for Extents {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Extents {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Extents;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("numbers by dimension, such as { time: 2 }")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<Extents, A::Error> {
+                let mut extents = Extents::default();
+                while let Some((dim, n)) = map.next_entry::<String, u64>()? {
+                    if extents.contains_key(&dim) {
+                        let twice = format!("the dimension `{dim}` is there twice");
+                        return Err(serde::de::Error::custom(twice));
+                    }
+                    extents.0.push((dim, n));
+                }
+                Ok(extents)
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+impl JsonSchema for Extents {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Extents".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        <BTreeMap<String, u64>>::json_schema(generator)
+    }
+}
+
+/// How far apart windows begin in `dim`.
+pub(super) fn stride(spec: &WindowsSpec, dim: &str, size: u64) -> Result<u64, String> {
+    match (spec.stride.get(dim), spec.overlap.get(dim)) {
+        (Some(_), Some(_)) => Err("has a stride and an overlap: give one of them".to_owned()),
+        (Some(0), None) => Err("has a stride of 0: write 1 or more".to_owned()),
+        (Some(stride), None) => Ok(stride),
+        (None, Some(overlap)) if overlap >= size => Err(format!(
+            "has {size} entries, of which {overlap} overlap: an overlap is smaller than the window"
+        )),
+        (None, overlap) => Ok(size - overlap.unwrap_or(0)),
+    }
+}
+
+/// A source of the windows of `spec`, computed by position: it costs nothing to shuffle them, to
+/// skip to any of them or to group them.
+///
+/// # Errors
+/// The store or its metadata can't be read, or the windows do not fit the variables.
+pub fn windows(store: &Store, spec: &WindowsSpec) -> Result<Indexed<Window>, ZarrError> {
+    let dataset = Arc::new(Dataset::open(store, spec)?);
+    let len = dataset.len;
+    let window = move |number| Window { dataset: Arc::clone(&dataset), number };
+    Ok(source::index("windows", Index::new(len, window)))
+}
+
+/// Coordinates to read: one window into the variables of a dataset. Cheap to clone.
+#[derive(Clone)]
+pub struct Window {
+    pub(super) dataset: Arc<Dataset>,
+    pub(super) number: u64,
+}
+
+impl Window {
+    /// Which of the dataset's windows it is.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Where it begins and ends along each dimension that is cut, in entries.
+    pub fn ranges(&self) -> impl Iterator<Item = (&str, Range<u64>)> {
+        self.dataset.ranges(self.number).map(|(dim, range)| (&**dim, range))
+    }
+
+    /// The variables that are read, with their types.
+    pub fn variables(&self) -> impl Iterator<Item = (&str, DType)> {
+        self.dataset.dtypes()
+    }
+
+    /// An attribute of a variable.
+    pub fn attribute(&self, variable: &str, name: &str) -> Option<&Value> {
+        self.dataset.variable(variable)?.attributes.get(name)
+    }
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Window({})", self.label())
+    }
+}
+
+impl Label for Window {
+    fn label(&self) -> String {
+        let ranges: Vec<_> = self
+            .ranges()
+            .map(|(dim, range)| match range.end - range.start {
+                1 => format!("{dim} {}", range.start),
+                _ => format!("{dim} {}..{}", range.start, range.end),
+            })
+            .collect();
+        if ranges.is_empty() { "the whole store".to_owned() } else { ranges.join(", ") }
+    }
+}
+
+impl Label for Vec<Window> {
+    fn label(&self) -> String {
+        label_of(self)
+    }
+}
+
+/// What people call a group of windows.
+pub(crate) fn label_of(windows: &[Window]) -> String {
+    match windows {
+        [] => "no window".to_owned(),
+        [one] => one.label(),
+        [first, .., last] => format!("{} to {}", first.label(), last.label()),
+    }
+}
