@@ -33,6 +33,10 @@ pub mod device;
 
 pub mod trace;
 
+pub mod definition;
+
+pub mod cli;
+
 pub use store::{Store, zarr};
 pub use work::{cpu, io};
 

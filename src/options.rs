@@ -90,6 +90,12 @@ pub enum Ordered {
     Window(Option<usize>),
 }
 
+impl From<bool> for Ordered {
+    fn from(ordered: bool) -> Self {
+        if ordered { Ordered::Window(None) } else { Ordered::No }
+    }
+}
+
 /// When and how a failed call is made again.
 #[derive(Clone, Debug)]
 pub struct Retry {

@@ -342,7 +342,10 @@ fn check(node: &Node, makes_calls: bool, can_retry: bool, problems: &mut Vec<Pla
             not_applicable(what, because);
         }
     } else if retry.is_some() && !can_retry {
-        not_applicable("retry", "whose items can't be copied for another try");
+        not_applicable(
+            "retry",
+            "whose items can't be copied for another try: add `.retryable()` where the stage is made",
+        );
     }
 }
 

@@ -56,7 +56,9 @@ pub fn auto() -> Arc<dyn Device> {
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn upload(device: &Arc<dyn Device>) -> Staged<impl Work<In = Batch, Out = DeviceBatch>> {
+pub fn upload(
+    device: &Arc<dyn Device>,
+) -> Staged<impl Work<In = Batch, Out = DeviceBatch> + use<>> {
     let device = Arc::clone(device);
     with(move |worker: &Worker| device.open_lane(worker))
         .map("upload", |lane: &mut Box<dyn Lane>, _, batch| {

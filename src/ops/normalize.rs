@@ -24,6 +24,43 @@ pub enum Stats {
     Given(BTreeMap<String, MeanStd>),
 }
 
+impl<'de> Deserialize<'de> for Stats {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Stats;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("`auto`, or `{ t2m: { mean: 278.6, std: 21.2 } }`")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Stats, E> {
+                match text {
+                    "auto" => Ok(Stats::Auto),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Stats, A::Error> {
+                BTreeMap::deserialize(serde::de::value::MapAccessDeserializer::new(map))
+                    .map(Stats::Given)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for Stats {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Stats".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let given = generator.subschema_for::<BTreeMap<String, MeanStd>>();
+        schemars::json_schema!({ "anyOf": [{ "const": "auto" }, given] })
+    }
+}
+
 /// The mean and the standard deviation of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,7 +1,14 @@
 //! Where the time goes.
 
+mod json;
 mod meter;
+mod report;
 mod stats;
+mod text;
+mod verdict;
 
+pub use json::{BufferReport, RunReport, ServiceReport, StageReport, VerdictReport};
 pub(crate) use meter::{Meter, State};
+pub use report::{Delivered, line_of, report};
 pub use stats::{BufferStats, Ended, RunStats, Service, StageStats, States};
+pub use verdict::{Cause, Verdict, YOU, verdict};

@@ -54,14 +54,15 @@ impl<W: Work> Staged<W> {
         self.set(|o| o.ordered = Some(Ordered::Window(Some(items))))
     }
 
-    /// Items leave as they finish (`Ordered::No`), or in order.
-    pub fn ordered(self, ordered: Ordered) -> Self {
+    /// Whether items leave in the order in which they came: `true`, `false`, or with a window.
+    pub fn ordered(self, ordered: impl Into<Ordered>) -> Self {
+        let ordered = ordered.into();
         self.set(|o| o.ordered = Some(ordered))
     }
 
     /// Items leave as they finish.
     pub fn unordered(self) -> Self {
-        self.ordered(Ordered::No)
+        self.ordered(false)
     }
 
     /// How long one call may take. The clock covers the call alone, never a wait for room. A call

@@ -1,0 +1,130 @@
+//! Reads an argument block into the operator's own type, and tells every mistake with its place.
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use serde_path_to_error::Segment;
+
+use super::problem::{Problem, suggest};
+use super::tree::{Key, Node, Value};
+
+/// The JSON Schema of an argument type.
+pub(crate) fn schema<A: JsonSchema>() -> Json {
+    schemars::schema_for!(A).to_value()
+}
+
+/// The arguments of the operation at `key`. `main` is the argument that a scalar or a list stands
+/// for.
+pub(crate) fn read<A: DeserializeOwned + JsonSchema>(
+    key: &Key,
+    node: &Node,
+    main: Option<&str>,
+) -> Result<A, Vec<Problem>> {
+    let schema = schema::<A>();
+    let mut problems = Vec::new();
+    let short = match (&node.value, main) {
+        (Value::Null | Value::Map(_), _) => false,
+        (_, Some(_)) => true,
+        (_, None) => {
+            let message = format!("`{}` takes a mapping of arguments", key.text);
+            let found = format!("this is {}", node.kind());
+            let problem = Problem::new("forebay::arg", message, &node.place, found);
+            return Err(vec![problem.help(takes(&schema))]);
+        }
+    };
+    if let Value::Map(entries) = &node.value {
+        let known = names(&schema);
+        for (name, _) in entries.iter().filter(|(name, _)| !known.contains(&name.text.as_str())) {
+            let message = format!("`{}` has no argument `{}`", key.text, name.text);
+            let problem =
+                Problem::new("forebay::arg::unknown", message, &name.place, "unknown argument");
+            problems.push(problem.help(match known.is_empty() {
+                true => "it takes no arguments".to_owned(),
+                false => suggest(&name.text, known.iter().copied()),
+            }));
+        }
+        // The rest is checked without them, so that all mistakes come at once.
+    }
+    if !short {
+        for name in required(&schema).filter(|name| node.get(name).is_none()) {
+            let message = format!("`{}` needs the argument `{name}`", key.text);
+            let problem = Problem::new("forebay::arg::missing", message, &key.place, "here");
+            problems.push(problem.help(takes(&schema)));
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let json = match (&node.value, main) {
+        (Value::Null, _) => Json::Object(serde_json::Map::new()),
+        (Value::Map(_), _) => node.to_json(),
+        (_, main) => serde_json::json!({ main.unwrap_or_default(): node.to_json() }),
+    };
+    serde_path_to_error::deserialize(json).map_err(|error| {
+        let (path, place) = locate(node, short, error.path());
+        let of = if path.is_empty() { String::new() } else { format!(" of `{path}`") };
+        let message = format!("`{}` can't take this value{of}: {}", key.text, error.inner());
+        vec![Problem::new("forebay::arg::value", message, &place, "here").help(takes(&schema))]
+    })
+}
+
+/// The node at `path` below `node`, or the last one on the way to it.
+fn locate(
+    node: &Node,
+    short: bool,
+    path: &serde_path_to_error::Path,
+) -> (String, super::tree::Place) {
+    let (mut at, mut names) = (node, Vec::new());
+    let mut segments = path.iter();
+    if short {
+        segments.next();
+    }
+    for segment in segments {
+        let next = match (segment, &at.value) {
+            (Segment::Map { key }, _) => {
+                names.push(key.clone());
+                at.get(key)
+            }
+            (Segment::Seq { index }, Value::List(nodes)) => {
+                names.push(index.to_string());
+                nodes.get(*index)
+            }
+            _ => None,
+        };
+        match next {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    (names.join("."), at.place.clone())
+}
+
+/// The names of the arguments.
+pub(crate) fn names(schema: &Json) -> Vec<&str> {
+    let properties = schema.get("properties").and_then(Json::as_object);
+    properties.into_iter().flatten().map(|(name, _)| name.as_str()).collect()
+}
+
+fn required(schema: &Json) -> impl Iterator<Item = &str> {
+    let required = schema.get("required").and_then(Json::as_array);
+    required.into_iter().flatten().filter_map(Json::as_str)
+}
+
+/// Whether the argument `name` has to be given.
+pub(crate) fn is_required(schema: &Json, name: &str) -> bool {
+    required(schema).any(|other| other == name)
+}
+
+/// `takes { size, drop_last? }`.
+pub(crate) fn takes(schema: &Json) -> String {
+    let required: Vec<_> = required(schema).collect();
+    let all: Vec<_> = names(schema)
+        .into_iter()
+        .map(|name| if required.contains(&name) { name.to_owned() } else { format!("{name}?") })
+        .collect();
+    if all.is_empty() {
+        "it takes no arguments".to_owned()
+    } else {
+        format!("it takes {{ {} }}", all.join(", "))
+    }
+}

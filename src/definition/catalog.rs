@@ -1,0 +1,299 @@
+//! The operators that a definition can name: built in, or a user's own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use super::any::{AnyPipeline, FlowType, Same};
+use super::args;
+use super::builtin;
+use super::problem::Problem;
+use super::tree::{Key, Node};
+use crate::fault::BoxError;
+use crate::item::Pool;
+use crate::options::Options;
+use crate::pipeline::Pipeline;
+use crate::stage::{Kind, Source, Stage};
+
+/// What an operator can use beside its arguments while a pipeline is built.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The pool that batches are decoded into.
+    pub pool: Pool,
+    /// The seed of this stage: a function of the run's seed and the stage's id.
+    pub seed: u64,
+    pub(super) store_pools: std::sync::Arc<parking_lot::Mutex<Vec<Pool>>>,
+}
+
+impl Context {
+    /// Counts the buffers of `pool` in the run's report.
+    pub fn report_pool(&self, pool: &Pool) {
+        self.store_pools.lock().push(pool.clone());
+    }
+}
+
+/// Operators by name. Every operator is one line:
+///
+/// ```
+/// use forebay::definition::Catalog;
+/// use forebay::prelude::*;
+///
+/// /// Adds to every number.
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// #[serde(deny_unknown_fields)]
+/// struct Add {
+///     /// What is added.
+///     by: i64,
+/// }
+///
+/// let catalog = Catalog::builtin().stage("acme.add", Kind::Cpu, |args: Add, _| {
+///     Ok(cpu::map("add", move |x: i64| Ok::<_, Never>(x + args.by)))
+/// });
+/// # let _ = catalog;
+/// ```
+#[derive(Default)]
+pub struct Catalog {
+    operators: BTreeMap<String, Operator>,
+    last: Option<String>,
+}
+
+/// A name in the catalogue.
+pub struct Operator {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    pub(super) main: Option<&'static str>,
+    pub(super) schema: Json,
+    pub(super) forms: Vec<Form>,
+    check: fn(&Key, &Node, Option<&str>) -> Vec<Problem>,
+}
+
+type Build =
+    Box<dyn Fn(Option<AnyPipeline>, Made<'_>) -> Result<AnyPipeline, BuildError> + Send + Sync>;
+
+/// What a form is built from.
+pub(super) struct Made<'a> {
+    pub(super) key: &'a Key,
+    pub(super) node: &'a Node,
+    pub(super) main: Option<&'a str>,
+    pub(super) options: Options,
+    pub(super) context: &'a Context,
+}
+
+/// Why a stage could not be built.
+pub(super) enum BuildError {
+    Problems(Vec<Problem>),
+    Failed(BoxError),
+}
+
+/// One of the ways to use an operator, told apart by what comes in.
+pub(super) struct Form {
+    pub(super) takes: Takes,
+    pub(super) yields: Option<FlowType>,
+    pub(super) build: Build,
+}
+
+/// What comes into a form.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Takes {
+    /// Nothing: it is a source.
+    Nothing,
+    /// Any type, and it yields the same.
+    Any,
+    /// One type.
+    One(FlowType),
+}
+
+impl Catalog {
+    /// No operators.
+    pub fn empty() -> Self {
+        Catalog::default()
+    }
+
+    /// The built-in operators.
+    pub fn builtin() -> Self {
+        builtin::catalog()
+    }
+
+    /// Adds a source.
+    pub fn source<A, S>(
+        self,
+        name: &str,
+        make: impl Fn(A, &Context) -> Result<S, BoxError> + Send + Sync + 'static,
+    ) -> Self
+    where
+        A: DeserializeOwned + JsonSchema + 'static,
+        S: Source,
+    {
+        let build: Build = Box::new(move |_, made| {
+            let arguments = arguments(&made)?;
+            let source = make(arguments, made.context).map_err(BuildError::Failed)?;
+            Ok(AnyPipeline::new(Pipeline::from_with(source, made.options)))
+        });
+        let yields = Some(FlowType::of::<S::Item>());
+        self.form::<A>(name, Kind::Source, Form { takes: Takes::Nothing, yields, build })
+    }
+
+    /// Adds a stage of a kind. A name that is there already gets another form, for what comes in.
+    pub fn stage<A, S>(
+        self,
+        name: &str,
+        kind: Kind,
+        make: impl Fn(A, &Context) -> Result<S, BoxError> + Send + Sync + 'static,
+    ) -> Self
+    where
+        A: DeserializeOwned + JsonSchema + 'static,
+        S: Stage,
+    {
+        let build: Build = Box::new(move |before, made| {
+            let arguments = arguments(&made)?;
+            let stage = make(arguments, made.context).map_err(BuildError::Failed)?;
+            let before = before.and_then(|before| before.downcast::<S::In>().ok());
+            let before = before.expect("the form was chosen by the type that comes in");
+            Ok(AnyPipeline::new(before.then_with(stage, made.options)))
+        });
+        let takes = Takes::One(FlowType::of::<S::In>());
+        self.form::<A>(name, kind, Form { takes, yields: Some(FlowType::of::<S::Out>()), build })
+    }
+
+    /// Adds an operator that fits any type and keeps it.
+    pub(super) fn same<A: DeserializeOwned + JsonSchema + 'static>(
+        self,
+        name: &str,
+        make: impl Fn(A, &Context) -> Result<Same, BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        let build: Build = Box::new(move |before, made| {
+            let arguments = arguments(&made)?;
+            let same = make(arguments, made.context).map_err(BuildError::Failed)?;
+            Ok(before
+                .expect("a stage that is not a source has one before it")
+                .same(same, made.options))
+        });
+        self.form::<A>(name, Kind::Flow, Form { takes: Takes::Any, yields: None, build })
+    }
+
+    /// The argument for which a scalar stands in the operator added last: `- batch: 32`.
+    pub fn main(mut self, argument: &'static str) -> Self {
+        if let Some(operator) = self.last.as_ref().and_then(|name| self.operators.get_mut(name)) {
+            operator.main = Some(argument);
+        }
+        self
+    }
+
+    fn form<A: DeserializeOwned + JsonSchema + 'static>(
+        mut self,
+        name: &str,
+        kind: Kind,
+        form: Form,
+    ) -> Self {
+        let operator = self.operators.entry(name.to_owned()).or_insert_with(|| Operator {
+            name: name.to_owned(),
+            kind,
+            main: None,
+            schema: args::schema::<A>(),
+            forms: Vec::new(),
+            check: |key, node, main| args::read::<A>(key, node, main).err().unwrap_or_default(),
+        });
+        // The last word counts, so that a user's operator can take the place of a built-in one.
+        operator.forms.retain(|other| other.takes != form.takes);
+        operator.forms.push(form);
+        self.last = Some(name.to_owned());
+        self
+    }
+
+    /// The operators in the order of their names.
+    pub fn operators(&self) -> impl Iterator<Item = &Operator> {
+        self.operators.values()
+    }
+
+    /// The operator of a name.
+    pub fn get(&self, name: &str) -> Option<&Operator> {
+        self.operators.get(name)
+    }
+
+    /// The fewest operators that make what `to` takes of `from`, if three are enough.
+    pub(super) fn adapters(&self, from: FlowType, to: &[Takes]) -> Option<Vec<&str>> {
+        let mut ways = VecDeque::from([(from, Vec::new())]);
+        while let Some((at, way)) = ways.pop_front() {
+            if to.contains(&Takes::One(at)) {
+                return Some(way);
+            }
+            if way.len() == 3 {
+                continue;
+            }
+            for operator in self.operators.values() {
+                for form in operator.forms.iter().filter(|form| form.takes == Takes::One(at)) {
+                    if let Some(yields) = form.yields.filter(|yields| *yields != at) {
+                        let mut way: Vec<&str> = way.clone();
+                        way.push(&operator.name);
+                        ways.push_back((yields, way));
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+fn arguments<A: DeserializeOwned + JsonSchema>(made: &Made<'_>) -> Result<A, BuildError> {
+    args::read(made.key, made.node, made.main).map_err(BuildError::Problems)
+}
+
+impl Operator {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kind of stage that it makes.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What it is for: the doc comment of its arguments.
+    pub fn doc(&self) -> &str {
+        self.schema.get("description").and_then(Json::as_str).unwrap_or_default()
+    }
+
+    /// The JSON Schema of its arguments.
+    pub fn schema(&self) -> &Json {
+        &self.schema
+    }
+
+    /// The argument for which a scalar stands.
+    pub fn main_argument(&self) -> Option<&str> {
+        self.main
+    }
+
+    /// What goes in and comes out, one line for each form: `Vec<Window> -> Encoded`.
+    pub fn types(&self) -> Vec<String> {
+        let form = |form: &Form| match (form.takes, form.yields) {
+            (Takes::Nothing, Some(yields)) => format!("() -> {yields}"),
+            (Takes::One(takes), Some(yields)) => format!("{takes} -> {yields}"),
+            _ => "T -> T".to_owned(),
+        };
+        self.forms.iter().map(form).collect()
+    }
+
+    pub(super) fn check(&self, key: &Key, node: &Node) -> Vec<Problem> {
+        (self.check)(key, node, self.main)
+    }
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.operators.keys()).finish()
+    }
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operator")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .field("types", &self.types())
+            .finish_non_exhaustive()
+    }
+}

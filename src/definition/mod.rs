@@ -1,0 +1,223 @@
+//! Pipelines from YAML: checked before a byte is read, built of the operators of a catalogue, run by
+//! the engine that runs the Rust chain.
+
+mod any;
+mod args;
+mod builtin;
+mod catalog;
+mod check;
+mod keys;
+mod problem;
+mod tree;
+mod units;
+mod vars;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use any::{AnyPipeline, AnyRunning, FlowType};
+use catalog::{BuildError, Made};
+pub use catalog::{Catalog, Context, Operator};
+use check::{Checked, Step};
+use problem::Problem;
+pub use problem::Problems;
+pub(crate) use problem::suggest;
+
+use crate::item::{Pool, PoolStats, mix};
+use crate::pipeline::Pipeline;
+
+/// Values given on the command line: of variables by name, and of runtime keys by `stage.key`.
+pub type Set = BTreeMap<String, String>;
+
+/// A definition that has been read and checked: syntax, variables, arguments, types, runtime keys.
+#[derive(Debug)]
+pub struct Definition {
+    file: String,
+    text: Arc<str>,
+    checked: Checked,
+}
+
+/// A definition made into a pipeline.
+#[derive(Debug)]
+pub struct Built {
+    /// The pipeline.
+    pub pipeline: AnyPipeline,
+    pools: Pools,
+}
+
+/// The pools that a pipeline reads and decodes into.
+#[derive(Clone, Debug)]
+pub struct Pools {
+    decoded: Pool,
+    others: Arc<parking_lot::Mutex<Vec<Pool>>>,
+}
+
+impl Pools {
+    /// What they have done so far.
+    pub fn stats(&self) -> Vec<PoolStats> {
+        let others = self.others.lock();
+        others.iter().chain([&self.decoded]).map(Pool::stats).collect()
+    }
+}
+
+impl Definition {
+    /// Reads and checks the definition in `file`.
+    ///
+    /// # Errors
+    /// The file can't be read, or everything that is wrong with it.
+    pub fn load(file: &Path, catalog: &Catalog, set: &Set) -> Result<Self, Problems> {
+        let shown = file.display().to_string();
+        match std::fs::read_to_string(file) {
+            Ok(text) => Definition::parse(&shown, &text, catalog, set),
+            Err(error) => {
+                let message = format!("can't read `{shown}`: {error}");
+                let problem =
+                    Problem { code: "forebay::file", message, labels: Vec::new(), help: None };
+                Err(Problems::new(&shown, &Arc::from(""), vec![problem]))
+            }
+        }
+    }
+
+    /// Checks the definition in `text`; `file` is what it is called in messages.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(file: &str, text: &str, catalog: &Catalog, set: &Set) -> Result<Self, Problems> {
+        let text: Arc<str> = Arc::from(text);
+        match check::check(file, &text, catalog, set) {
+            Ok(checked) => Ok(Definition { file: file.to_owned(), text, checked }),
+            Err(problems) => Err(Problems::new(file, &text, problems)),
+        }
+    }
+
+    /// The pipeline's name.
+    pub fn name(&self) -> &str {
+        &self.checked.name
+    }
+
+    /// What the pipeline yields.
+    pub fn yields(&self) -> FlowType {
+        self.checked.yields
+    }
+
+    /// The ids of its stages with their operators and the types that they yield.
+    pub fn stages(&self) -> impl Iterator<Item = (&str, &str, FlowType)> {
+        self.checked.steps.iter().map(|step| (&*step.id, &*step.key.text, step.yields))
+    }
+
+    /// Whether a scalar of the definition begins with `prefix`.
+    pub(crate) fn mentions(&self, prefix: &str) -> bool {
+        fn any(node: &tree::Node, prefix: &str) -> bool {
+            match &node.value {
+                tree::Value::Text(text) => text.starts_with(prefix),
+                tree::Value::List(nodes) => nodes.iter().any(|node| any(node, prefix)),
+                tree::Value::Map(entries) => entries.iter().any(|(_, node)| any(node, prefix)),
+                _ => false,
+            }
+        }
+        self.checked.steps.iter().any(|step| any(&step.node, prefix))
+    }
+
+    /// Makes the pipeline: opens its stores and reads their metadata.
+    ///
+    /// # Errors
+    /// A stage that can't be made, with its place in the file.
+    pub fn build(&self, catalog: &Catalog) -> Result<Built, Problems> {
+        let pools =
+            Pools { decoded: Pool::default(), others: Arc::new(parking_lot::Mutex::default()) };
+        let mut pipeline = None;
+        for step in &self.checked.steps {
+            pipeline = Some(self.step(step, pipeline, catalog, &pools)?);
+        }
+        let mut pipeline = pipeline.expect("a definition without stages is refused");
+        let settings = pipeline.settings_mut();
+        settings.name.clone_from(&self.checked.name);
+        settings.cores = self.checked.cores;
+        settings.io_threads = self.checked.io_threads;
+        Ok(Built { pipeline, pools })
+    }
+
+    fn step(
+        &self,
+        step: &Step,
+        before: Option<AnyPipeline>,
+        catalog: &Catalog,
+        pools: &Pools,
+    ) -> Result<AnyPipeline, Problems> {
+        let operator = catalog.get(&step.key.text).expect("checked against this catalogue");
+        let seed = step.id.bytes().fold(self.checked.seed, |seed, byte| mix(seed, byte.into()));
+        let context =
+            Context { pool: pools.decoded.clone(), seed, store_pools: Arc::clone(&pools.others) };
+        let made = Made {
+            key: &step.key,
+            node: &step.node,
+            main: operator.main,
+            options: step.options.clone(),
+            context: &context,
+        };
+        let known = before.as_ref().map_or(0, |before| before.problems().len());
+        let here = |message: String| {
+            Problem::new("forebay::build", message, &step.key.place, "this stage")
+        };
+        let list = match (operator.forms[step.form].build)(before, made) {
+            Ok(pipeline) => {
+                let problems = &pipeline.problems()[known..];
+                if problems.is_empty() {
+                    return Ok(pipeline);
+                }
+                problems.iter().map(|problem| here(problem.to_string())).collect()
+            }
+            Err(BuildError::Problems(problems)) => problems,
+            Err(BuildError::Failed(error)) => {
+                vec![here(format!("`{}` can't be made: {error}", step.key.text))]
+            }
+        };
+        Err(Problems::new(&self.file, &self.text, list))
+    }
+}
+
+impl Built {
+    /// The pools that the pipeline reads and decodes into.
+    pub fn pools(&self) -> &Pools {
+        &self.pools
+    }
+}
+
+impl<T: Send + 'static> Pipeline<T> {
+    /// The pipeline of the definition in `file`, made of built-in operators.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it; also that it does not yield `T`.
+    pub fn load(file: impl AsRef<Path>) -> Result<Self, Problems> {
+        Self::load_with(file, &Catalog::builtin(), &Set::new())
+    }
+
+    /// The pipeline of the definition in `file`, made of the operators in `catalog`, with the
+    /// values in `set`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it; also that it does not yield `T`.
+    pub fn load_with(
+        file: impl AsRef<Path>,
+        catalog: &Catalog,
+        set: &Set,
+    ) -> Result<Self, Problems> {
+        let definition = Definition::load(file.as_ref(), catalog, set)?;
+        let wanted = FlowType::of::<T>();
+        let last = definition.checked.steps.last();
+        if let Some(last) = last.filter(|last| last.yields != wanted) {
+            let yields = last.yields;
+            let message = format!("the pipeline yields {yields}, but the program takes {wanted}");
+            let problem = Problem::new(
+                "forebay::type::mismatch",
+                message,
+                &last.key.place,
+                format!("yields {yields}"),
+            );
+            return Err(Problems::new(&definition.file, &definition.text, vec![problem]));
+        }
+        let built = definition.build(catalog)?;
+        Ok(built.pipeline.downcast().expect("the type was compared"))
+    }
+}

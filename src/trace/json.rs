@@ -1,0 +1,186 @@
+//! A run's figures for programs. Its schema is versioned: fields are added, never changed.
+
+use serde::{Deserialize, Serialize};
+
+use super::verdict::{Cause, verdict};
+use super::{Delivered, Ended, RunStats, StageStats};
+use crate::item::{Fingerprint, PoolStats};
+use crate::stage::Kind;
+
+/// The version of this schema.
+const SCHEMA: u32 = 1;
+
+/// A run's figures. Shares are 0 to 1.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunReport {
+    /// The version of this schema.
+    pub schema: u32,
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// How the run ended.
+    pub ended: Option<Ended>,
+    /// The failure, if it failed.
+    pub error: Option<String>,
+    /// Windows, or other single items, delivered.
+    pub items: u64,
+    /// Batches delivered; 0 if single items were.
+    pub batches: u64,
+    /// Bytes delivered.
+    pub bytes: u64,
+    /// Wall time.
+    pub seconds: f64,
+    /// Items delivered a second.
+    pub items_per_s: f64,
+    /// The order fingerprint.
+    pub fingerprint: String,
+    /// The share of the time that the consumer waited.
+    pub waited_share: f64,
+    /// Items left out after errors, in all stages.
+    pub skipped: u64,
+    /// Items that were under way when the run stopped early.
+    pub abandoned: u64,
+    /// The bottleneck.
+    pub verdict: VerdictReport,
+    /// The stages in order.
+    pub stages: Vec<StageReport>,
+    /// The pools that data was read and decoded into.
+    pub buffers: BufferReport,
+}
+
+/// The bottleneck.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VerdictReport {
+    /// The stage's id, or `you`.
+    pub stage: Option<String>,
+    /// What limits it.
+    pub cause: Cause,
+    /// The same as a sentence.
+    pub sentence: String,
+}
+
+/// A stage's figures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StageReport {
+    /// Its id.
+    pub id: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its workers.
+    pub workers: usize,
+    /// Items that it sent.
+    pub items: u64,
+    /// Bytes that it sent.
+    pub bytes: u64,
+    /// Shares of worker time in the five states; they add up to 1.
+    pub working: f64,
+    /// See `working`.
+    pub starved: f64,
+    /// See `working`.
+    pub blocked: f64,
+    /// See `working`.
+    pub turn: f64,
+    /// See `working`.
+    pub limit: f64,
+    /// The share of the working time on a core; cpu stages only.
+    pub on_core: Option<f64>,
+    /// Items a second that it would deliver if nothing held it; null before its first call.
+    pub could_do_per_s: Option<f64>,
+    /// Service times in milliseconds.
+    pub service_ms: ServiceReport,
+    /// Calls that failed.
+    pub errors: u64,
+    /// Calls made again.
+    pub retries: u64,
+    /// Items left out.
+    pub skipped: u64,
+}
+
+/// Service times in milliseconds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ServiceReport {
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// What the buffer pools did.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct BufferReport {
+    /// Buffers lent that were recycled.
+    pub pool_hits: u64,
+    /// Buffers lent that had to be allocated.
+    pub pool_misses: u64,
+}
+
+impl RunReport {
+    /// The figures of a run, with what its consumer and its pools know.
+    pub fn new(
+        stats: &RunStats,
+        delivered: Delivered,
+        pools: impl IntoIterator<Item = PoolStats>,
+        error: Option<String>,
+    ) -> Self {
+        let seconds = stats.elapsed.as_secs_f64();
+        let verdict = verdict(stats);
+        let mut buffers = BufferReport { pool_hits: 0, pool_misses: 0 };
+        for pool in pools {
+            buffers.pool_hits += pool.hits;
+            buffers.pool_misses += pool.misses;
+        }
+        RunReport {
+            schema: SCHEMA,
+            pipeline: stats.name.clone(),
+            ended: stats.ended,
+            error,
+            items: delivered.items,
+            batches: delivered.batches,
+            bytes: stats.bytes,
+            seconds,
+            items_per_s: delivered.items as f64 / seconds,
+            fingerprint: Fingerprint::from(stats.fingerprint).to_string(),
+            waited_share: (stats.waited.as_secs_f64() / seconds).clamp(0.0, 1.0),
+            skipped: stats.skipped,
+            abandoned: stats.abandoned,
+            verdict: VerdictReport {
+                stage: verdict.stage,
+                cause: verdict.cause,
+                sentence: verdict.sentence,
+            },
+            stages: stats.stages.iter().map(stage).collect(),
+            buffers,
+        }
+    }
+}
+
+fn stage(stage: &StageStats) -> StageReport {
+    let [working, starved, blocked, turn, limit] = stage.states.shares();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    StageReport {
+        id: stage.id.clone(),
+        kind: stage.kind,
+        workers: stage.workers,
+        items: stage.items_out,
+        bytes: stage.bytes_out,
+        working,
+        starved,
+        blocked,
+        turn,
+        limit,
+        on_core: stage.on_core,
+        could_do_per_s: Some(stage.could_do_per_s()).filter(|rate| rate.is_finite()),
+        service_ms: ServiceReport {
+            p50: ms(stage.service.p50_ns),
+            p90: ms(stage.service.p90_ns),
+            p99: ms(stage.service.p99_ns),
+            max: ms(stage.service.max_ns),
+        },
+        errors: stage.errors,
+        retries: stage.retries,
+        skipped: stage.skipped,
+    }
+}

@@ -1,0 +1,164 @@
+//! What a run shows at its end: a table of the stages and one sentence.
+
+use std::fmt::Write as _;
+
+use super::text::{bytes, duration, percent, rate};
+use super::verdict::{YOU, verdict};
+use super::{Ended, RunStats, StageStats};
+use crate::item::Fingerprint;
+use crate::stage::Kind;
+
+/// What only the consumer of a run knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delivered {
+    /// Windows, or other single items, that were in what was received.
+    pub items: u64,
+    /// Batches received; 0 if single items were.
+    pub batches: u64,
+}
+
+/// The table of a run and the sentence that names its bottleneck, for people.
+pub fn report(stats: &RunStats, delivered: Delivered) -> String {
+    let seconds = stats.elapsed.as_secs_f64();
+    let how = match stats.ended {
+        None => "running for",
+        Some(Ended::Finished) => "finished in",
+        Some(Ended::Stopped) => "stopped after",
+        Some(Ended::Failed) => "failed after",
+        Some(Ended::Cancelled) => "cancelled after",
+    };
+    let mut out = format!(
+        "{}  {how} {}   {} items",
+        stats.name,
+        duration(stats.elapsed.as_nanos() as u64),
+        delivered.items
+    );
+    if delivered.batches > 0 {
+        write_to(&mut out, format_args!(", {} batches", delivered.batches));
+    }
+    write_to(
+        &mut out,
+        format_args!(
+            ", {} delivered   {} items/s   {}/s\n\n",
+            bytes(stats.bytes as f64),
+            rate(delivered.items as f64 / seconds),
+            bytes(stats.bytes as f64 / seconds)
+        ),
+    );
+    out.push_str(&table(stats));
+    let share = stats.waited.as_secs_f64() / seconds;
+    let verdict = verdict(stats);
+    write_to(
+        &mut out,
+        format_args!(
+            "\nYou waited {} of the time ({}). {}.\n",
+            percent(share),
+            duration(stats.waited.as_nanos() as u64),
+            verdict.sentence
+        ),
+    );
+    if let Some(advice) = verdict.advice {
+        write_to(&mut out, format_args!("  try: {advice}\n"));
+    }
+    if stats.skipped > 0 {
+        write_to(&mut out, format_args!("{} items were skipped after errors\n", stats.skipped));
+    }
+    if stats.abandoned > 0 {
+        let n = stats.abandoned;
+        write_to(&mut out, format_args!("{n} items were under way and were abandoned\n"));
+    }
+    write_to(
+        &mut out,
+        format_args!("order fingerprint {}\n", Fingerprint::from(stats.fingerprint)),
+    );
+    out
+}
+
+/// The stages of a run, a line each.
+fn table(stats: &RunStats) -> String {
+    let width =
+        stats.stages.iter().map(|stage| stage.id.chars().count()).chain([5]).max().unwrap_or(5);
+    let mut out = format!(
+        "{:width$}                                                      share of worker time, %\n\
+         {:width$}  kind    workers  items/s  could do       p50       p99  working starved \
+         blocked  turn limit  errors\n",
+        "", "stage"
+    );
+    let seconds = stats.elapsed.as_secs_f64();
+    for stage in &stats.stages {
+        line(&mut out, stage, seconds, width);
+    }
+    let waited = (stats.waited.as_secs_f64() / seconds).clamp(0.0, 1.0);
+    write_to(
+        &mut out,
+        format_args!(
+            "{YOU:width$}  {:6}  {:>7}  {:>7}  {:>8}  {:>8}  {:>8}  {:>7} {:>7}\n",
+            "",
+            "–",
+            rate(stats.items as f64 / seconds),
+            rate(stats.items as f64 / (seconds * (1.0 - waited))),
+            "",
+            "",
+            whole(1.0 - waited),
+            whole(waited),
+        ),
+    );
+    out
+}
+
+fn line(out: &mut String, stage: &StageStats, seconds: f64, width: usize) {
+    let calls = stage.service.count > 0;
+    let or_dash = |text: String| if calls { text } else { "–".to_owned() };
+    let items = if stage.kind == Kind::Source { stage.items_out } else { stage.items_in };
+    let [working, starved, blocked, turn, limit] = stage.states.shares().map(whole);
+    write_to(
+        out,
+        format_args!(
+            "{:width$}  {:6}  {:>7}  {:>7}  {:>8}  {:>8}  {:>8}  {working:>7} {starved:>7} \
+             {blocked:>7} {turn:>5} {limit:>5}  {}",
+            stage.id,
+            stage.kind,
+            stage.workers,
+            rate(items as f64 / seconds),
+            or_dash(rate(stage.could_do_per_s())),
+            or_dash(duration(stage.service.p50_ns)),
+            or_dash(duration(stage.service.p99_ns)),
+            stage.errors,
+        ),
+    );
+    if stage.retries > 0 {
+        write_to(out, format_args!(", {} retried", stage.retries));
+    }
+    if stage.skipped > 0 {
+        write_to(out, format_args!(", {} skipped", stage.skipped));
+    }
+    if let Some(share) = stage.on_core
+        && share < 0.9
+    {
+        write_to(out, format_args!("  ({} on a core)", percent(share)));
+    }
+    out.push('\n');
+}
+
+fn whole(share: f64) -> String {
+    format!("{:.0}", share * 100.0)
+}
+
+fn write_to(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("writing to a string cannot fail");
+}
+
+/// One line on a run under way: `t=60s  181 items/s, limit fetch (wait for answers), you wait 36 %`.
+pub fn line_of(stats: &RunStats) -> String {
+    let seconds = stats.elapsed.as_secs_f64();
+    let verdict = verdict(stats);
+    let limit = verdict.stage.map_or_else(String::new, |stage| format!(", limit {stage}"));
+    format!(
+        "t={:.0}s  {} received, {}/s, {}/s{limit}, you wait {}",
+        seconds,
+        stats.items,
+        rate(stats.items as f64 / seconds),
+        bytes(stats.bytes as f64 / seconds),
+        percent((stats.waited.as_secs_f64() / seconds).clamp(0.0, 1.0)),
+    )
+}
