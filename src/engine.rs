@@ -22,7 +22,8 @@ use tokio_util::task::TaskTracker;
 use crate::fault::Fault;
 use crate::item::Fingerprint;
 use crate::link::Core;
-use crate::trace::{BufferStats, Ended, Meter, RunStats};
+use crate::stage::Kind;
+use crate::trace::{Ended, Meter, RunStats, StageStats, YOU, together};
 
 /// One run's machinery, shared by all its parts.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Engine {
     /// Stops the sources; what is under way is delivered.
     pub(crate) stop: CancellationToken,
     pub(crate) consumer: Consumer,
+    /// What the consumer's end of the last link counts: items that were never asked for.
+    pub(crate) you: Arc<Meter>,
     started: Instant,
     ended: OnceLock<(Instant, Ended)>,
     handle: Handle,
@@ -48,7 +51,8 @@ pub(crate) struct Engine {
 #[derive(Debug)]
 struct Metered {
     meter: Arc<Meter>,
-    link: Option<Arc<Core>>,
+    /// One, or one for each branch.
+    links: Vec<Arc<Core>>,
 }
 
 /// What the consumer received and how long it waited.
@@ -76,12 +80,14 @@ impl Engine {
             .thread_name("forebay:io")
             .enable_all()
             .build()?;
+        let started = Instant::now();
         let engine = Arc::new(Engine {
             name,
             cancel: CancellationToken::new(),
             stop: CancellationToken::new(),
             consumer: Consumer::default(),
-            started: Instant::now(),
+            you: Arc::new(Meter::new(YOU.to_owned(), Kind::Flow, 1, started)),
+            started,
             ended: OnceLock::new(),
             handle: runtime.handle().clone(),
             tasks: TaskTracker::new(),
@@ -99,15 +105,14 @@ impl Engine {
         self.started
     }
 
-    /// Adds a stage's meter and the link behind it, in the order of the pipeline.
-    pub(crate) fn meter(&self, meter: &Arc<Meter>) -> usize {
+    /// Adds a stage's meter and a link behind it, in the order of the pipeline.
+    pub(crate) fn metered(&self, meter: &Arc<Meter>, link: &Arc<Core>) {
         let mut stages = self.stages.lock();
-        stages.push(Metered { meter: Arc::clone(meter), link: None });
-        stages.len() - 1
-    }
-
-    pub(crate) fn metered_link(&self, stage: usize, link: &Arc<Core>) {
-        self.stages.lock()[stage].link = Some(Arc::clone(link));
+        let link = Arc::clone(link);
+        match stages.iter_mut().find(|stage| Arc::ptr_eq(&stage.meter, meter)) {
+            Some(stage) => stage.links.push(link),
+            None => stages.push(Metered { meter: Arc::clone(meter), links: vec![link] }),
+        }
     }
 
     /// Spawns a task that the keeper waits for.
@@ -166,8 +171,12 @@ impl Engine {
 
     /// The run has ended so; the first word counts.
     pub(crate) fn end(&self, how: Ended) {
-        // The first word counts: dropping a run that has finished does not cancel it.
-        let _ = self.ended.set((Instant::now(), how));
+        let stages = self.stages.lock();
+        // Dropping a run that has finished does not cancel it.
+        self.ended.get_or_init(|| {
+            let (at, _) = together(stages.iter().map(|stage| &*stage.meter), true);
+            (at, how)
+        });
     }
 
     /// Appends a line about a skipped item to a log file.
@@ -214,16 +223,18 @@ impl Engine {
 
     /// The figures so far.
     pub(crate) fn stats(&self) -> RunStats {
+        let metered = self.stages.lock();
         let ended = self.ended.get().copied();
-        let now = ended.map_or_else(Instant::now, |(at, _)| at);
-        let stages: Vec<_> = self
-            .stages
-            .lock()
+        let (now, states) = together(metered.iter().map(|stage| &*stage.meter), false);
+        let now = ended.map_or(now, |(at, _)| at);
+        let stages: Vec<_> = metered
             .iter()
-            .map(|stage| {
-                let buffer =
-                    stage.link.as_ref().map_or_else(BufferStats::default, |link| link.stats(now));
-                stage.meter.snapshot(now, buffer)
+            .zip(states)
+            .map(|(stage, states)| {
+                // Of several branches the fullest buffer is the one that holds the stage up.
+                let buffers = stage.links.iter().map(|link| link.stats(now));
+                let fullest = buffers.max_by(|a, b| a.items_mean.total_cmp(&b.items_mean));
+                stage.meter.figures(states, fullest.unwrap_or_default())
             })
             .collect();
         let elapsed = now - self.started;
@@ -233,7 +244,7 @@ impl Engine {
         } else {
             (elapsed.as_nanos() as u64).saturating_sub(since - 1)
         };
-        let sum = |figure: fn(&crate::trace::StageStats) -> u64| stages.iter().map(figure).sum();
+        let sum = |figure: fn(&StageStats) -> u64| stages.iter().map(figure).sum::<u64>();
         RunStats {
             name: self.name.clone(),
             elapsed,
@@ -244,11 +255,11 @@ impl Engine {
             waited: Duration::from_nanos(self.consumer.waited_ns.load(Relaxed) + waiting),
             read: stages
                 .iter()
-                .filter(|stage| stage.kind == crate::stage::Kind::Source)
+                .filter(|stage| stage.kind == Kind::Source)
                 .map(|stage| stage.items_out)
                 .sum(),
             skipped: sum(|stage| stage.skipped),
-            abandoned: sum(|stage| stage.abandoned),
+            abandoned: sum(|stage| stage.abandoned) + self.you.abandoned.load(Relaxed),
             stages,
         }
     }

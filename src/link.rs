@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use crate::fault::Fault;
 use crate::item::{Item, ItemId};
 use crate::options::Buffer;
-use crate::site::Site;
-use crate::stage::Stop;
+use crate::site::{Holding, Site};
+use crate::stage::{Kind, Stop};
 use crate::trace::{BufferStats, State};
 
 /// How the sending end of a link came to its end.
@@ -226,10 +226,14 @@ impl<T> Feed<T> {
 
     /// Sends as many items from the front of `queue` as fit now; says how many and their bytes.
     pub(crate) fn push(&self, queue: &mut VecDeque<Item<T>>) -> (usize, u64) {
-        if queue.is_empty() || self.core.gone.is_cancelled() {
+        if queue.is_empty() {
             return (0, 0);
         }
         let mut fill = self.core.fill.lock();
+        // Asked under the lock: what is sent before the receiver leaves is seen when it does.
+        if self.core.gone.is_cancelled() {
+            return (0, 0);
+        }
         let n = self.core.fitting(&fill, queue.iter().map(|i| i.bytes), queue.len());
         if n == 0 {
             return (0, 0);
@@ -311,16 +315,22 @@ impl<T: Send + 'static> Outlet<T> {
 
     /// Sends all of `queue` in order, in bursts as large as the room allows.
     pub(crate) async fn send_all(&mut self, queue: &mut VecDeque<Item<T>>) -> Result<(), Stop> {
+        // What a source holds was not read yet.
+        let mut held = (self.site.meter.kind != Kind::Source).then(|| Holding::nothing(&self.site));
         loop {
-            if self.feed.core.gone.is_cancelled() {
-                return Err(Stop::Downstream);
-            }
+            let gone = self.feed.core.gone.is_cancelled();
             let (n, bytes) = self.feed.push(queue);
             self.site.meter.items_out.fetch_add(n as u64, Relaxed);
             self.site.meter.bytes_out.fetch_add(bytes, Relaxed);
+            if let Some(held) = &mut held {
+                held.set(queue.len());
+            }
             let Some(next) = queue.front() else {
                 return Ok(());
             };
+            if gone {
+                return Err(Stop::Downstream);
+            }
             self.site.meter.enter(State::Blocked);
             self.feed.core.room(next.bytes).await;
             self.site.meter.enter(State::Working);
@@ -526,7 +536,10 @@ impl<T: Send + 'static> Inlet<T> {
 impl<T> Drop for Inlet<T> {
     fn drop(&mut self) {
         let core = &self.tap.core;
-        core.gone.cancel();
+        {
+            let _fill = core.fill.lock();
+            core.gone.cancel();
+        }
         core.room.notify_one();
         // A channel outlives its receiver as long as a sender does: empty it, so that every buffer
         // is back in its pool now.

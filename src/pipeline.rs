@@ -212,7 +212,7 @@ impl<T: Send + 'static> Pipeline<T> {
         let (engine, runtime) =
             Engine::new(self.settings.name.clone(), threads.max(1)).map_err(refused)?;
         let mut assembly = Assembly { engine: Arc::clone(&engine), cores, renamed: Vec::new() };
-        let you = assembly.unmetered("you");
+        let you = assembly.you();
         let build = match self.head {
             Head::Flow(build) => build,
             Head::Index(index) => index_flow(index, self.nodes[0].clone()),
@@ -365,11 +365,10 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// A place that shows in no report: the consumer's.
-    fn unmetered(&self, id: &str) -> Arc<Site> {
-        let meter = Arc::new(Meter::new(id.into(), Kind::Flow, 1, self.engine.started()));
+    /// The consumer's place, which shows in no table.
+    fn you(&self) -> Arc<Site> {
         Arc::new(Site {
-            meter,
+            meter: Arc::clone(&self.engine.you),
             options: Options::default(),
             engine: Arc::clone(&self.engine),
             lineage: Lineage::default(),
@@ -389,15 +388,10 @@ impl Assembly {
         }
     }
 
-    /// A link from the stage at `from`, the run's stage `number`, to the one at `to`.
-    pub(crate) fn link<T: Send + 'static>(
-        &self,
-        from: &Arc<Site>,
-        number: usize,
-        to: &Arc<Site>,
-    ) -> (Outlet<T>, Inlet<T>) {
+    /// A link from the stage at `from` to the one at `to`.
+    fn link<T: Send + 'static>(&self, from: &Arc<Site>, to: &Arc<Site>) -> (Outlet<T>, Inlet<T>) {
         let (outlet, inlet) = link(from.options.buffer.unwrap_or_default(), from, to);
-        self.engine.metered_link(number, outlet.core());
+        self.engine.metered(&from.meter, outlet.core());
         (outlet, inlet)
     }
 
@@ -467,8 +461,7 @@ impl Deferred {
         assembly: &Assembly,
         to: &Arc<Site>,
     ) -> (Outlet<T>, Inlet<T>) {
-        let number = assembly.engine.meter(&self.site.meter);
-        assembly.link(&self.site, number, to)
+        assembly.link(&self.site, to)
     }
 }
 

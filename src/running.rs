@@ -60,6 +60,12 @@ impl<T: Send + 'static> Running<T> {
         self.last
     }
 
+    /// The next item, for async code: the same as the stream's `next`, which is also the name of
+    /// the iterator's.
+    pub async fn recv(&mut self) -> Option<Result<T, Fault>> {
+        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+
     /// Takes everything that is left and closes.
     ///
     /// # Errors

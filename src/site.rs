@@ -39,3 +39,27 @@ impl Lineage {
             .then(|| ItemId::from_parts(self.position.load(Relaxed), self.path.load(Relaxed)))
     }
 }
+
+/// Items that a stage of one task holds. Those that it still holds when it ends early are counted
+/// as abandoned.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    site: Arc<Site>,
+    items: usize,
+}
+
+impl Holding {
+    pub(crate) fn nothing(site: &Arc<Site>) -> Self {
+        Holding { site: Arc::clone(site), items: 0 }
+    }
+
+    pub(crate) fn set(&mut self, items: usize) {
+        self.items = items;
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.site.meter.abandoned.fetch_add(self.items as u64, Relaxed);
+    }
+}

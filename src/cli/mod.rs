@@ -12,6 +12,7 @@ mod progress;
 mod run;
 mod terminal;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -101,7 +102,12 @@ pub fn main(catalog: Catalog) -> ExitCode {
 /// Warnings, and what `FOREBAY_LOG` asks for, such as `debug` or `forebay::item=trace`.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let logger = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logger = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .with_target(false)
+        .without_time();
     // It fails if the program has a subscriber of its own, which then has its way.
     if let Err(error) = logger.try_init() {
         tracing::debug!(%error, "another subscriber is in place");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::item::Item;
 use crate::link::{Inlet, Outlet};
+use crate::site::Holding;
 use crate::source::Index;
 use crate::stage::{Stage, Stop};
 
@@ -62,6 +63,7 @@ impl<T: Send + 'static> Stage for Batch<T> {
         let mut bytes = 0;
         let mut group = Vec::with_capacity(self.size.min(1024));
         let mut deadline = None;
+        let mut holding = Holding::nothing(outlet.site());
         loop {
             // Receiving is cancel-safe: an item is either received or still in the inlet.
             let received = match (deadline, self.within) {
@@ -77,6 +79,7 @@ impl<T: Send + 'static> Stage for Batch<T> {
                         }
                         bytes += item.bytes;
                         group.push(item.value);
+                        holding.set(group.len());
                         group.len() == self.size
                     }
                     None => break,
@@ -86,9 +89,11 @@ impl<T: Send + 'static> Stage for Batch<T> {
             if full && let Some(id) = first.take() {
                 let value = std::mem::replace(&mut group, Vec::with_capacity(self.size.min(1024)));
                 deadline = None;
+                holding.set(0);
                 outlet.send_item(Item { id, bytes: std::mem::take(&mut bytes), value }).await?;
             }
         }
+        holding.set(0);
         match first {
             Some(id) if !self.drop_last => outlet.send_item(Item { id, bytes, value: group }).await,
             _ => Ok(()),
@@ -125,8 +130,11 @@ impl<T: Send + 'static> Stage for Unbatch<T> {
     }
 
     async fn run(self, inlet: &mut Inlet<Vec<T>>, outlet: &mut Outlet<T>) -> Result<(), Stop> {
+        let mut holding = Holding::nothing(outlet.site());
         while let Some(group) = inlet.recv().await? {
-            for item in group {
+            let mut group = group.into_iter();
+            while let Some(item) = group.next() {
+                holding.set(group.len());
                 outlet.send(item).await?;
             }
         }

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use super::permutation::Permutation;
 use crate::item::mix;
 use crate::link::{Inlet, Outlet};
+use crate::site::Holding;
 use crate::source::Index;
 use crate::stage::{Stage, Stop};
 
@@ -53,8 +54,10 @@ impl<T: Send + 'static> Stage for Shuffle<T> {
             drawn += 1;
             (mix(self.seed, drawn) % n as u64) as usize
         };
+        let mut holding = Holding::nothing(outlet.site());
         while let Some(item) = inlet.recv_item().await? {
             waiting.push(item);
+            holding.set(waiting.len().min(self.buffer));
             if waiting.len() > self.buffer {
                 let item = waiting.swap_remove(draw(waiting.len()));
                 outlet.send_item(item).await?;
@@ -62,6 +65,7 @@ impl<T: Send + 'static> Stage for Shuffle<T> {
         }
         while !waiting.is_empty() {
             let item = waiting.swap_remove(draw(waiting.len()));
+            holding.set(waiting.len());
             outlet.send_item(item).await?;
         }
         Ok(())

@@ -5,8 +5,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use crate::fault::Fault;
 use crate::item::{Item, ItemId};
 use crate::link::Outlet;
 use crate::stage::{Source, Stop};
@@ -125,9 +127,16 @@ impl<T: Send + 'static> Source for Indexed<T> {
             // As many as there is room for, so that nothing is held beside the buffer but one item.
             let room = outlet.core().free(1).clamp(1, CHUNK as usize) as u64;
             let end = (next + room).min(self.index.len);
-            queue.extend((next..end).map(|i| Item::new(ItemId::source(i), self.index.get(i))));
+            let computing = AssertUnwindSafe(|| {
+                queue.extend((next..end).map(|i| Item::new(ItemId::source(i), self.index.get(i))));
+            });
+            let panicked = std::panic::catch_unwind(computing).err();
             next = end;
+            // What was computed before a panic is still delivered.
             outlet.send_all(&mut queue).await?;
+            if let Some(panic) = panicked {
+                return Err(Stop::Failed(Fault::panic(panic)));
+            }
             tokio::task::coop::consume_budget().await;
         }
         Ok(())

@@ -69,10 +69,13 @@ where
         let body = move || {
             let mut next = 0;
             while let Some(room) = block_on(room_rx.recv()) {
-                let pulled = AssertUnwindSafe(|| pull(&mut items, room, &mut next));
-                let burst = std::panic::catch_unwind(pulled);
-                let last = !matches!(burst, Ok((_, None)));
-                if block_on(burst_tx.send(burst)).is_err() || last {
+                let mut burst = VecDeque::with_capacity(room);
+                let pulling = AssertUnwindSafe(|| pull(&mut items, room, &mut next, &mut burst));
+                // What was pulled before a panic is still delivered.
+                let end = std::panic::catch_unwind(pulling)
+                    .unwrap_or_else(|panic| Some(Err(Stop::Failed(Fault::panic(panic)))));
+                let last = end.is_some();
+                if block_on(burst_tx.send((burst, end))).is_err() || last {
                     return;
                 }
             }
@@ -83,41 +86,38 @@ where
             if room_tx.send(room).await.is_err() {
                 return Err(Stop::failed("the iterator's thread is gone"));
             }
-            let burst = burst_rx.recv().await.ok_or(Stop::Cancelled)?;
-            let (mut queue, last) = burst.map_err(|panic| Stop::Failed(Fault::panic(panic)))?;
+            let (mut queue, end) = burst_rx.recv().await.ok_or(Stop::Cancelled)?;
             outlet.send_all(&mut queue).await?;
-            match last {
-                None => {}
-                Some(Ok(())) => return Ok(()),
-                Some(Err(error)) => return Err(Stop::failed(error)),
+            if let Some(end) = end {
+                return end;
             }
         }
     }
 }
 
-/// Pulls items as long as they come fast and there is room, and how the iterator ended if it did.
+/// Pulls items as long as they come fast and there is room; says how the iterator ended if it did.
 fn pull<T: 'static>(
     items: &mut impl Iterator<Item = Result<T>>,
     room: usize,
     next: &mut u64,
-) -> (VecDeque<Item<T>>, Option<Result<()>>) {
+    burst: &mut VecDeque<Item<T>>,
+) -> Option<Result<(), Stop>> {
     let start = Instant::now();
-    let mut burst = VecDeque::with_capacity(room);
     while burst.len() < room {
         match items.next() {
             Some(Ok(value)) => {
                 burst.push_back(Item::new(ItemId::source(*next), value));
                 *next += 1;
             }
-            Some(Err(error)) => return (burst, Some(Err(error))),
-            None => return (burst, Some(Ok(()))),
+            Some(Err(error)) => return Some(Err(Stop::failed(error))),
+            None => return Some(Ok(())),
         }
         // The clock is read for the first items and then for every 16th.
         if (burst.len() < 4 || burst.len() % 16 == 0) && start.elapsed() > BURST {
             break;
         }
     }
-    (burst, None)
+    None
 }
 
 impl<I> fmt::Debug for Iter<I> {

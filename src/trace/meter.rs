@@ -50,6 +50,8 @@ struct Clock {
     census: Census,
     ns: [u64; 5],
     since: Instant,
+    /// The run has ended: what workers still do is no part of it.
+    stopped: bool,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl Meter {
             id,
             kind,
             workers,
-            clock: Mutex::new(Clock { census, ns: [0; 5], since: start }),
+            clock: Mutex::new(Clock { census, ns: [0; 5], since: start, stopped: false }),
             service: Mutex::new(ServiceTimes { histogram, total_ns: 0 }),
             items_in: AtomicU64::new(0),
             items_out: AtomicU64::new(0),
@@ -116,13 +118,8 @@ impl Meter {
         self.core_of_ns.fetch_add(wall_ns, Relaxed);
     }
 
-    /// The figures at `now`.
-    pub(crate) fn snapshot(&self, now: Instant, buffer: BufferStats) -> StageStats {
-        let ns = {
-            let mut clock = self.clock.lock();
-            clock.advance(now);
-            clock.ns.map(Duration::from_nanos)
-        };
+    /// The figures, with the time in each state as [`together`] gave it.
+    pub(crate) fn figures(&self, ns: [Duration; 5], buffer: BufferStats) -> StageStats {
         let service = {
             let s = self.service.lock();
             let count = s.histogram.len();
@@ -162,8 +159,31 @@ impl Meter {
     }
 }
 
+/// Advances the clocks of all `meters` to one time, now or a little later, and gives it with the
+/// states of each; at the end of a run it also stops them there.
+///
+/// The times of a state change and of its recording differ a little, so one clock may be ahead of
+/// another thread's now: without this the shares would not add up.
+pub(crate) fn together<'a>(
+    meters: impl Iterator<Item = &'a Meter>,
+    stop: bool,
+) -> (Instant, Vec<[Duration; 5]>) {
+    let mut clocks: Vec<_> = meters.map(|meter| meter.clock.lock()).collect();
+    let at = clocks.iter().map(|clock| clock.since).fold(Instant::now(), Instant::max);
+    let states = clocks.iter_mut().map(|clock| {
+        clock.advance(at);
+        clock.stopped |= stop;
+        clock.ns.map(Duration::from_nanos)
+    });
+    let states = states.collect();
+    (at, states)
+}
+
 impl Clock {
     fn advance(&mut self, now: Instant) {
+        if self.stopped {
+            return;
+        }
         let ns = now.saturating_duration_since(self.since).as_nanos() as u64;
         for (total, workers) in self.ns.iter_mut().zip(self.census) {
             *total += ns * u64::from(workers);
@@ -183,7 +203,9 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         meter.set([1, 2, 0, 0, 0], at(10));
         meter.set([1, 0, 1, 1, 0], at(30));
-        let stats = meter.snapshot(at(100), BufferStats::default());
+        meter.clock.lock().advance(at(100));
+        let ns = meter.clock.lock().ns.map(Duration::from_nanos);
+        let stats = meter.figures(ns, BufferStats::default());
         assert_eq!(stats.states.working, Duration::from_millis(90));
         assert_eq!(stats.states.starved, Duration::from_millis(30 + 40));
         assert_eq!(stats.states.blocked, Duration::from_millis(70));
@@ -195,7 +217,9 @@ mod tests {
         let start = Instant::now() + Duration::from_secs(1);
         let meter = Meter::new("m".into(), Kind::Cpu, 1, start);
         meter.set([1, 0, 0, 0, 0], start - Duration::from_millis(500));
-        let stats = meter.snapshot(start + Duration::from_secs(1), BufferStats::default());
+        meter.clock.lock().advance(start + Duration::from_secs(1));
+        let ns = meter.clock.lock().ns.map(Duration::from_nanos);
+        let stats = meter.figures(ns, BufferStats::default());
         assert_eq!(stats.states.working, Duration::from_secs(1));
     }
 }

@@ -8,7 +8,7 @@ mod text;
 mod verdict;
 
 pub use json::{BufferReport, RunReport, ServiceReport, StageReport, VerdictReport};
-pub(crate) use meter::{Meter, State};
+pub(crate) use meter::{Meter, State, together};
 pub use report::{Delivered, line_of, report};
 pub use stats::{BufferStats, Ended, RunStats, Service, StageStats, States};
 pub use verdict::{Cause, Verdict, YOU, verdict};

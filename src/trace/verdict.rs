@@ -162,23 +162,24 @@ fn of_stage(stage: &StageStats) -> Verdict {
         let why = format!("its rate limit or its retries hold it {} of the time", percent(limit));
         (Cause::Limit, why, "a higher `rate`, or look at its errors")
     } else {
-        let all =
-            if *workers == 1 { "its worker".into() } else { format!("all {workers} workers") };
         let (does, advice) = match kind {
-            Kind::Io => ("wait for answers", "more `workers`, as long as the store keeps up"),
-            Kind::Cpu => ("compute", "more `workers` or cores, or less to compute"),
-            Kind::Device => ("keep the device busy", "less to do on the device, or a faster one"),
-            Kind::Source => ("make items", "a faster source"),
-            Kind::Flow => ("move items", "larger items"),
+            Kind::Io => ("waiting for answers", "more `workers`, as long as the store keeps up"),
+            Kind::Cpu => ("computing", "more `workers` or cores, or less to compute"),
+            Kind::Device => ("busy on the device", "less to do there, or a faster device"),
+            Kind::Source => ("making items", "a faster source"),
+            Kind::Flow => ("moving items", "larger items"),
         };
-        let does = if *workers == 1 { does.replacen(' ', "s ", 1) } else { does.to_owned() };
-        let does = if does == "compute" && *workers == 1 { "computes".to_owned() } else { does };
+        let who = match workers {
+            1 => "its worker is".to_owned(),
+            2 => "both workers are".to_owned(),
+            n => format!("all {n} workers are"),
+        };
         let calls = if service.count == 0 {
             String::new()
         } else {
             format!(" (median {median}, 99th percentile {p99})")
         };
-        (Cause::Working, format!("{all} {does} {} of the time{calls}", percent(working)), advice)
+        (Cause::Working, format!("{who} {does} {} of the time{calls}", percent(working)), advice)
     };
     Verdict {
         stage: Some(id.clone()),
@@ -207,7 +208,7 @@ mod tests {
         let ms = shares.map(|share| Duration::from_millis(share * 10));
         let [working, starved, blocked, turn, limit] = ms;
         let meter = crate::trace::Meter::new(id.into(), kind, 1, std::time::Instant::now());
-        let stats = meter.snapshot(std::time::Instant::now(), Default::default());
+        let stats = meter.figures(Default::default(), Default::default());
         StageStats { states: States { working, starved, blocked, turn, limit }, ..stats }
     }
 

@@ -5,7 +5,7 @@
 //! no user code runs under it, and nothing here waits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
@@ -32,10 +32,14 @@ pub(crate) struct Desk<W: Work> {
     pub(super) rules: Rules,
     pub(super) site: Arc<Site>,
     pub(super) workers: Vec<Worker>,
+    /// Items that were judged to be left out. The meter counts them once the floor has them.
+    left_out: AtomicU64,
     weigh: Option<Box<dyn Fn(&W::Out) -> u64 + Send + Sync>>,
     place: Place,
     floor: Mutex<Floor<W>>,
     changed: Notify,
+    /// Whether a poll of an io call was once long.
+    pub(super) suspect: AtomicBool,
     closed: AtomicBool,
     pub(super) reason: Arc<AtomicU8>,
     finishing: TaskTracker,
@@ -104,6 +108,7 @@ impl<W: Work> Desk<W> {
         Arc::new(Desk {
             work: Arc::new(staged.work),
             copy: staged.copy,
+            left_out: AtomicU64::new(0),
             weigh: staged.weigh,
             workers: (0..workers)
                 .map(|index| Worker { stage: Arc::clone(&stage), index, workers })
@@ -119,6 +124,7 @@ impl<W: Work> Desk<W> {
             rules,
             site,
             changed: Notify::new(),
+            suspect: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             reason: Arc::new(AtomicU8::new(Finish::Cancelled as u8)),
             finishing: TaskTracker::new(),
@@ -251,10 +257,9 @@ impl<W: Work> Desk<W> {
         let OnError::Skip { max, log } = &self.rules.on_error else {
             return Done::Fault(fault);
         };
-        let skipped = meter.skipped.fetch_add(1, Relaxed) + 1;
+        let skipped = self.left_out.fetch_add(1, Relaxed) + 1;
         let seen = meter.items_in.load(Relaxed);
         if max.exceeded(skipped, seen) {
-            meter.skipped.fetch_sub(1, Relaxed);
             let note = format!("and {} of {seen} items had been skipped before", skipped - 1);
             return Done::Fault(fault.noting(note));
         }
@@ -265,7 +270,7 @@ impl<W: Work> Desk<W> {
             let path = path.display();
             return Done::Fault(fault.noting(format!("and {path} can't be written: {error}")));
         }
-        Done::Nothing
+        Done::Skipped
     }
 
     pub(super) fn weighed(&self, id: ItemId, value: W::Out) -> Item<W::Out> {
@@ -308,7 +313,7 @@ impl<W: Work> Desk<W> {
         }
         self.reason.store(reason as u8, Relaxed);
         self.place.abort();
-        let (left, states) = self.floor.lock().clear(&self.rules);
+        let (left, states) = self.floor.lock().clear();
         self.site.meter.abandoned.fetch_add(left.count as u64, Relaxed);
         drop(left);
         for (worker, kept) in states {

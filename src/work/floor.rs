@@ -27,6 +27,8 @@ const BURST_ITEMS: f64 = 256.0;
 pub(super) enum Done<Out> {
     One(Item<Out>),
     Nothing,
+    /// It failed and is left out.
+    Skipped,
     Fault(Fault),
 }
 
@@ -156,13 +158,16 @@ impl<W: Work> Floor<W> {
         if stopping || held >= rules.workers || self.ahead(front, rules) {
             return None;
         }
+        let n = self.burst(rules);
+        if n == 0 {
+            return None;
+        }
         if let Some(limiter) = &mut self.limiter {
             self.limited_until = limiter.take(now).err();
             if self.limited_until.is_some() {
                 return None;
             }
         }
-        let n = self.burst(rules);
         let hand: VecDeque<_> = self.input.drain(..n).collect();
         if rules.window.is_some() {
             let end = hand.back().map_or(0, |entry| entry.seq + 1 - self.head) as usize;
@@ -187,25 +192,27 @@ impl<W: Work> Floor<W> {
         rules.window.is_some_and(|window| seq >= self.head + window)
     }
 
-    /// How many items the next burst has. Items beyond one for each worker start only if there is
-    /// room behind the stage for what they yield.
+    /// How many items the next burst has; 0 if others have in hand all that there is room for.
+    /// Items beyond one for each worker start only if there is room behind the stage for what they
+    /// yield.
     fn burst(&self, rules: &Rules) -> usize {
-        if rules.single || self.mean_ns == 0.0 {
-            return 1;
-        }
-        let by_time = (BURST.as_nanos() as f64 / self.mean_ns).clamp(1.0, BURST_ITEMS) as usize;
-        if by_time == 1 {
+        let in_hand = self.hands.iter().sum::<usize>();
+        let by_time = if rules.single || self.mean_ns == 0.0 {
+            1
+        } else {
+            (BURST.as_nanos() as f64 / self.mean_ns).clamp(1.0, BURST_ITEMS) as usize
+        };
+        if by_time == 1 && in_hand == self.running {
             return 1;
         }
         let share = self.input.len().div_ceil(self.idle.len().max(1));
-        let under_way = self.hands.iter().sum::<usize>() + self.ready.len();
         let room = (rules.workers + self.feed.core().free(self.mean_bytes as u64))
-            .saturating_sub(under_way + self.resting.len());
+            .saturating_sub(in_hand + self.ready.len() + self.resting.len());
         let in_window = rules.window.map_or(usize::MAX, |window| {
             let front = self.input.front().map_or(0, |entry| entry.seq);
             (self.head + window).saturating_sub(front) as usize
         });
-        by_time.min(share).min(room).min(in_window).clamp(1, self.input.len())
+        by_time.min(share).min(room).min(in_window).min(self.input.len())
     }
 
     fn watch(
@@ -330,6 +337,7 @@ impl<W: Work> Floor<W> {
             match done {
                 Done::One(item) => self.ready.push_back(item),
                 Done::Nothing => {}
+                Done::Skipped => _ = self.meter.skipped.fetch_add(1, Relaxed),
                 Done::Fault(fault) => _ = self.fault.get_or_insert((seq, fault)),
             }
             return None;
@@ -342,6 +350,7 @@ impl<W: Work> Floor<W> {
         match done {
             Done::One(item) => slot.items.push_back(item),
             Done::Nothing => {}
+            Done::Skipped => _ = self.meter.skipped.fetch_add(1, Relaxed),
             Done::Fault(fault) => {
                 slot.fault = Some(fault.clone());
                 if self.fault.as_ref().is_none_or(|(at, _)| seq < *at) {
@@ -492,12 +501,19 @@ impl<W: Work> Floor<W> {
     }
 
     /// Empties the floor.
-    pub(super) fn clear(&mut self, rules: &Rules) -> (Left<W>, Vec<(usize, Kept<W>)>) {
-        let started = match rules.window {
-            Some(_) => self.slots.len(),
-            None => self.hands.iter().sum::<usize>() + self.resting.len(),
-        };
+    pub(super) fn clear(&mut self) -> (Left<W>, Vec<(usize, Kept<W>)>) {
+        // What was left out, filtered or sent is no longer held.
+        let finished = self.slots.iter().map(|slot| match slot {
+            Slot { done: true, fault: None, items } => items.len(),
+            Slot { done: true, .. } => 1,
+            Slot { done: false, .. } => 0,
+        });
+        let started =
+            self.hands.iter().sum::<usize>() + self.resting.len() + finished.sum::<usize>();
+        // The item whose failure the stage tells was not abandoned: it failed.
+        let failed = self.slots.front().is_some_and(|slot| slot.fault.is_some());
         let count = self.input.len() + started + self.ready.len();
+        let count = count.saturating_sub(usize::from(failed));
         let resting = std::mem::take(&mut self.resting);
         let mut states: Vec<_> = std::mem::take(&mut self.states)
             .into_iter()

@@ -140,6 +140,11 @@ pub(crate) async fn drive<W: Work>(
     // Whatever ends this future, even being dropped, closes the desk.
     let open = desk::Open::new(&desk);
     let result = loop {
+        // Whatever is ready at once: those who cancel this future get their turn.
+        tokio::task::coop::consume_budget().await;
+        if leaving.gone().is_cancelled() {
+            break Err(Stop::Downstream);
+        }
         let view = desk.step();
         if let Some(result) = view.finished {
             break result;
@@ -151,7 +156,11 @@ pub(crate) async fn drive<W: Work>(
             () = sleep_until(view.timer), if view.timer.is_some() => {}
         }
     };
-    let reason = if result.is_ok() { Finish::Finished } else { Finish::Failed };
+    let reason = match result {
+        Ok(()) => Finish::Finished,
+        Err(Stop::Failed(_) | Stop::Upstream(_)) => Finish::Failed,
+        Err(Stop::Downstream | Stop::Cancelled) => Finish::Cancelled,
+    };
     open.close(reason);
     desk.finished().await;
     result

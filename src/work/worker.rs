@@ -225,8 +225,9 @@ async fn run_call<W: Work>(
             let mut first = Some(from);
             let watched = poll_fn(|context| {
                 let polled = first.take().unwrap_or_else(Instant::now);
+                let on_core = desk.suspect.load(Relaxed).then(thread_time);
                 let poll = result.as_mut().poll(context);
-                report_if_held(desk, polled);
+                report_if_held(desk, polled, on_core);
                 if poll.is_pending() && !burst.is_empty() {
                     desk.site.meter.attempts.fetch_sub(burst.len() as u64, Relaxed);
                     desk.give_back(worker, burst);
@@ -279,10 +280,21 @@ fn worth_another(fault: &Fault, on: RetryOn) -> bool {
 }
 
 /// An io call that computes keeps every other task of its thread waiting.
-fn report_if_held<W: Work>(desk: &Desk<W>, since: Instant) {
-    let held = since.elapsed();
-    if held > HELD {
-        desk.site.engine.report_held(&desk.site.meter.id, held);
+///
+/// A long poll may also be one whose thread had no core. So the first makes the stage suspect, and
+/// from then on the thread's own time says what it was.
+fn report_if_held<W: Work>(desk: &Desk<W>, since: Instant, on_core: Option<Duration>) {
+    if since.elapsed() <= HELD {
+        return;
+    }
+    match on_core {
+        None => desk.suspect.store(true, Relaxed),
+        Some(before) => {
+            let held = thread_time().saturating_sub(before);
+            if held > HELD {
+                desk.site.engine.report_held(&desk.site.meter.id, held);
+            }
+        }
     }
 }
 

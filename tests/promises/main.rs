@@ -1,0 +1,14 @@
+//! The promises of the engine, one module each.
+
+mod conformance;
+mod faults;
+mod flow;
+mod in_flight;
+mod order;
+mod policies;
+mod random;
+mod runtimes;
+mod shutdown;
+mod states;
+mod support;
+mod worker_state;
