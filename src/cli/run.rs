@@ -101,9 +101,14 @@ fn execute(args: &Args, built: Built) -> Exit {
     }
     if let Some(fault) = failed {
         say(&format!("error: {fault}\n"));
-        let mut cause = std::error::Error::source(&fault).and_then(std::error::Error::source);
+        let mut told = fault.to_string();
+        let mut cause = std::error::Error::source(&fault);
         while let Some(error) = cause {
-            say(&format!("  because: {error}\n"));
+            let text = error.to_string();
+            if !told.contains(&text) {
+                say(&format!("  because: {text}\n"));
+                told += &text;
+            }
             cause = error.source();
         }
         return Exit::Failed;

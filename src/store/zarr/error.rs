@@ -7,7 +7,8 @@ use crate::store::StoreError;
 #[non_exhaustive]
 pub enum ZarrError {
     /// The store itself can't be read.
-    #[error(transparent)]
+    // Not `transparent`, which would hide the store's error from those who ask for the cause.
+    #[error("{0}")]
     Store(#[from] StoreError),
     /// There is no Zarr group.
     #[error(

@@ -1,0 +1,159 @@
+//! Stores by URL: over HTTP and as S3, with the faults that networks have, and without a word of
+//! any credential.
+
+use forebay::options::RetryOn;
+use forebay::prelude::*;
+use forebay::store::{StoreOptions, is_transient};
+use serde_json::json;
+
+use crate::fixture::{Objects, batches, bytes, files, spec, store, v3, verify, zstd};
+use crate::server::{Fault as Trouble, Server};
+
+const SHAPE: [u64; 3] = [6, 10, 14];
+
+fn objects() -> Objects {
+    store(&["t2m", "u10"], &v3(SHAPE, [1, 10, 14], &json!([bytes(), zstd()])))
+}
+
+#[test]
+fn http_files_memory_and_s3_give_the_same() {
+    let server = Server::start(objects());
+    let folder = files(&objects());
+    let path = folder.path().to_str().expect("UTF-8");
+    let memory = Store::open("memory://shared").expect("opens");
+    drop(memory);
+    let options: StoreOptions = [
+        ("endpoint", server.url.as_str()),
+        ("allow_http", "true"),
+        ("skip_signature", "true"),
+        ("region", "eu-west-1"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    let stores = [
+        Store::open(&server.url).expect("opens"),
+        Store::open(path).expect("opens"),
+        Store::open(&format!("file://{path}")).expect("opens"),
+        Store::open_with("s3://bucket", &options).expect("opens"),
+        Store::open_with("s3://bucket/", &options).expect("opens"),
+    ];
+    for store in stores {
+        let spec = spec(&["t2m", "u10"], &[("time", 1)]);
+        // Twice: a store outlives the run, and the run's runtime, that used it first.
+        for _ in 0..2 {
+            let run = batches(&store, &spec, 4).run().expect("runs");
+            assert_eq!(verify(run, SHAPE), 6, "{store}");
+        }
+    }
+}
+
+#[test]
+fn a_store_of_the_users_own() {
+    use object_store::{ObjectStoreExt as _, memory::InMemory};
+    let memory = std::sync::Arc::new(InMemory::new());
+    let fill = async {
+        for (key, bytes) in objects() {
+            let path = format!("deep/down/{key}");
+            memory.put(&path.into(), bytes.into()).await.expect("stored");
+        }
+    };
+    futures::executor::block_on(fill);
+    let store = Store::from_object_store("mine", memory, "deep/down").expect("opens");
+    let run = batches(&store, &spec(&["t2m", "u10"], &[("time", 2)]), 2).run().expect("runs");
+    assert_eq!(verify(run, SHAPE), 3);
+}
+
+#[test]
+fn passing_troubles_pass() {
+    let server = Server::start(objects());
+    server.fault("t2m/c/1/0/0", Trouble::Busy(2));
+    let store = Store::open(&server.url).expect("opens");
+    let run = batches(&store, &spec(&["t2m", "u10"], &[("time", 1)]), 2).run().expect("runs");
+    assert_eq!(verify(run, SHAPE), 6);
+}
+
+#[test]
+fn a_response_that_ends_early_is_an_error_and_can_be_tried_again() {
+    let server = Server::start(objects());
+    let store = Store::open(&server.url).expect("opens");
+    server.fault("t2m/c/1/0/0", Trouble::CutOff(1000));
+    let windows = || zarr::windows(&store, &spec(&["t2m"], &[("time", 1)])).expect("windows");
+    let stage = || io::map("fetch", zarr::fetch::<Window>).workers(2);
+    let mut run = Pipeline::from(windows()).then(stage()).run().expect("runs");
+    let fault = run.by_ref().find_map(Result::err).expect("a fault");
+    assert_eq!(fault.item_name(), Some("time 1"));
+    assert!(fault.to_string().contains("t2m/c/1/0/0"), "{fault}");
+    assert!(is_transient(std::error::Error::source(&fault).expect("a cause")), "{fault}");
+    run.close();
+    // Left out and counted.
+    let skipping = stage().on_error(OnError::skip());
+    let stats = Pipeline::from(windows()).then(skipping).run().expect("runs").drain().expect("ok");
+    assert_eq!((stats.items, stats.skipped), (5, 1));
+    // Tried again until it works.
+    server.fault("t2m/c/1/0/0", Trouble::CutOff(2));
+    let quick = Retry::times(5)
+        .backoff(std::time::Duration::from_millis(1), std::time::Duration::from_millis(5))
+        .on(RetryOn::When(is_transient));
+    let stats = Pipeline::from(windows()).then(stage().retry(quick)).run().expect("runs").drain();
+    assert_eq!(stats.expect("ok").items, 6);
+}
+
+#[test]
+fn a_length_of_a_terabyte_is_refused_before_it_is_allocated() {
+    let server = Server::start(objects());
+    let store = Store::open(&server.url).expect("opens");
+    server.fault("t2m/c/1/0/0", Trouble::Huge);
+    let mut run = batches(&store, &spec(&["t2m"], &[("time", 1)]), 1).run().expect("runs");
+    let fault = run.by_ref().find_map(Result::err).expect("a fault");
+    assert!(fault.to_string().contains("t2m/c/1/0/0"), "{fault}");
+    run.close();
+    server.fault("t2m/c/2/0/0", Trouble::Garbage);
+    let mut run = batches(&store, &spec(&["t2m"], &[("time", 1)]), 1).run().expect("runs");
+    assert!(run.by_ref().any(|item| item.is_err()));
+    run.close();
+}
+
+#[test]
+fn credentials_are_never_shown() {
+    let secret = "Zm9yYmF5c2VjcmV0";
+    let options: StoreOptions = [
+        ("access_key_id", "AKIAEXAMPLE"),
+        ("secret_access_key", secret),
+        ("token", secret),
+        ("endpoint", "http://127.0.0.1:9"),
+        ("allow_http", "true"),
+        ("region", "eu-west-1"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    let store = Store::open_with("s3://bucket/archive", &options).expect("opens");
+    let mut shown = format!("{store:?} {store}");
+    if let Err(error) = zarr::windows(&store, &spec(&["t2m"], &[])) {
+        shown += &format!("{error} {error:?}");
+    }
+    let url = format!("http://user:{secret}@127.0.0.1:9/data?sig={secret}");
+    let store = Store::open(&url).expect("opens");
+    shown += &format!("{store:?} {store}");
+    if let Err(error) = zarr::windows(&store, &spec(&["t2m"], &[])) {
+        shown += &format!("{error} {error:?}");
+    }
+    for wrong in [format!("ftp://user:{secret}@host/x"), format!("s3://{secret}@/x?y={secret}")] {
+        if let Err(error) = Store::open(&wrong) {
+            shown += &format!("{error} {error:?}");
+        }
+    }
+    assert!(shown.contains("127.0.0.1:9"), "{shown}");
+    assert!(!shown.contains(secret), "{shown}");
+}
+
+#[test]
+fn urls_that_are_wrong_are_told_with_what_would_do() {
+    let told = |url: &str| Store::open(url).expect_err("refused").to_string();
+    assert!(told("ftp://host/x").contains("write a path, file://"));
+    assert!(told("sample://nope").contains("write `sample://era5`"));
+    let options: StoreOptions = [("colour".to_owned(), "red".to_owned())].into();
+    let told = Store::open_with("s3://bucket", &options).expect_err("refused").to_string();
+    assert!(told.contains("no option `colour`"), "{told}");
+    let told = Store::open_with("/tmp", &options).expect_err("refused").to_string();
+    assert!(told.contains("takes no options"), "{told}");
+}

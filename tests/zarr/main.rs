@@ -1,0 +1,8 @@
+//! The Zarr path: what is read is what was written, whatever the layout, and bad input is an error.
+
+mod cloud;
+mod fixture;
+mod hostile;
+mod layouts;
+mod server;
+mod windows;
