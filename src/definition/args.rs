@@ -23,7 +23,7 @@ pub(crate) fn read<A: DeserializeOwned + JsonSchema>(
     let schema = schema::<A>();
     let mut problems = Vec::new();
     let short = match (&node.value, main) {
-        (Value::Null | Value::Map(_), _) => false,
+        (Value::Null | Value::Unknown | Value::Map(_), _) => false,
         (_, Some(_)) => true,
         (_, None) => {
             let message = format!("`{}` takes a mapping of arguments", key.text);
@@ -45,14 +45,14 @@ pub(crate) fn read<A: DeserializeOwned + JsonSchema>(
         }
         // The rest is checked without them, so that all mistakes come at once.
     }
-    if !short {
+    if !short && node.value != Value::Unknown {
         for name in required(&schema).filter(|name| node.get(name).is_none()) {
             let message = format!("`{}` needs the argument `{name}`", key.text);
             let problem = Problem::new("forebay::arg::missing", message, &key.place, "here");
             problems.push(problem.help(takes(&schema)));
         }
     }
-    if !problems.is_empty() {
+    if !problems.is_empty() || node.is_unknown() {
         return Err(problems);
     }
     let json = match (&node.value, main) {

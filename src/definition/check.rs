@@ -99,7 +99,10 @@ pub(super) fn check(
             }
         }
         Some(node) => {
-            let found = format!("this is {}", node.kind());
+            let found = match &node.value {
+                Value::List(_) => "it is empty".to_owned(),
+                _ => format!("this is {}", node.kind()),
+            };
             let message = "`stages` is a list with one stage at least";
             let place = if node.place.is_empty() { &whole } else { &node.place };
             problems.push(

@@ -35,6 +35,9 @@ pub(crate) fn read<'a>(
             );
             continue;
         }
+        if node.is_unknown() {
+            continue;
+        }
         let read = match key.text.as_str() {
             "id" => text(node).map(|id| options.id = Some(id.to_owned())),
             "kind" | "doc" => text(node).map(|_| ()),

@@ -30,6 +30,12 @@ use crate::pipeline::Pipeline;
 /// Values given on the command line: of variables by name, and of runtime keys by `stage.key`.
 pub type Set = BTreeMap<String, String>;
 
+/// The seed of the stage `id` in a run with the seed `run`, so that a Rust chain can shuffle as a
+/// definition does.
+pub fn stage_seed(run: u64, id: &str) -> u64 {
+    id.bytes().fold(run, |seed, byte| mix(seed, byte.into()))
+}
+
 /// A definition that has been read and checked: syntax, variables, arguments, types, runtime keys.
 #[derive(Debug)]
 pub struct Definition {
@@ -146,7 +152,7 @@ impl Definition {
         pools: &Pools,
     ) -> Result<AnyPipeline, Problems> {
         let operator = catalog.get(&step.key.text).expect("checked against this catalogue");
-        let seed = step.id.bytes().fold(self.checked.seed, |seed, byte| mix(seed, byte.into()));
+        let seed = stage_seed(self.checked.seed, &step.id);
         let context =
             Context { pool: pools.decoded.clone(), seed, store_pools: Arc::clone(&pools.others) };
         let made = Made {

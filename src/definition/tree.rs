@@ -28,6 +28,8 @@ pub(crate) enum Value {
     Text(String),
     List(Vec<Node>),
     Map(Vec<(Key, Node)>),
+    /// A variable without a value, of which a problem was told already.
+    Unknown,
 }
 
 /// A key of a mapping and where it stands.
@@ -53,7 +55,7 @@ impl Node {
     /// What people call it.
     pub(crate) fn kind(&self) -> &'static str {
         match self.value {
-            Value::Null => "nothing",
+            Value::Null | Value::Unknown => "nothing",
             Value::Bool(_) => "true or false",
             Value::Int(_) => "an integer",
             Value::Float(_) => "a number",
@@ -67,6 +69,16 @@ impl Node {
         match &self.value {
             Value::Text(text) => Some(text),
             _ => None,
+        }
+    }
+
+    /// Whether it, or anything in it, has no value because of a problem that was told.
+    pub(crate) fn is_unknown(&self) -> bool {
+        match &self.value {
+            Value::Unknown => true,
+            Value::List(nodes) => nodes.iter().any(Node::is_unknown),
+            Value::Map(entries) => entries.iter().any(|(_, node)| node.is_unknown()),
+            _ => false,
         }
     }
 
@@ -93,7 +105,7 @@ impl Node {
     pub(crate) fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as Json;
         match &self.value {
-            Value::Null => Json::Null,
+            Value::Null | Value::Unknown => Json::Null,
             Value::Bool(b) => Json::Bool(*b),
             Value::Int(n) => match (i64::try_from(*n), u64::try_from(*n)) {
                 (Ok(n), _) => n.into(),
@@ -123,16 +135,20 @@ pub(crate) fn parse(text: &str) -> Result<Node, Box<Problem>> {
                 place_of(&span, text.len())
             });
             let full = error.to_string();
-            // The library's position stands at the end or the start; the marker shows it anyway.
+            // The library's position stands at the end; the marker shows it anyway.
             let message = full.split(" at line ").next().unwrap_or(&full).trim();
-            let message = message.lines().next().unwrap_or(message).to_owned();
-            let help = "check the indentation, the quotes and the brackets near this place";
-            Err(Box::new(Problem {
-                code: "forebay::yaml",
-                labels: vec![(place, "here".to_owned())],
-                help: (!message.contains("duplicate")).then(|| help.to_owned()),
-                message,
-            }))
+            let message = message.lines().next().unwrap_or(message);
+            let (message, help) = match message.strip_prefix("duplicate mapping key: ") {
+                Some(rest) => {
+                    let key = rest.split(',').next().unwrap_or(rest);
+                    (format!("the key `{key}` is there twice"), "leave one of them out")
+                }
+                None => (
+                    message.to_owned(),
+                    "check the indentation, the quotes and the brackets near this place",
+                ),
+            };
+            Err(Box::new(Problem::new("forebay::yaml", message, &place, "here").help(help)))
         }
     }
 }
@@ -259,7 +275,7 @@ mod tests {
     #[test]
     fn syntax_errors_have_a_place() {
         let problem = parse("a: 1\na: 2\n").expect_err("twice");
-        assert!(problem.message.contains("duplicate"), "{}", problem.message);
+        assert_eq!(problem.message, "the key `a` is there twice");
         assert_eq!(problem.labels[0].0, 5..6);
         assert!(parse("a: [1, 2").is_err());
         assert!(parse(&"[".repeat(20_000)).is_err());

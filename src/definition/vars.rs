@@ -86,7 +86,7 @@ impl Vars {
                     Problem::new("forebay::var", message, place, "here")
                         .help("write `$(name)`, or `$$(` for a plain `$(`"),
                 );
-                return Value::Null;
+                return Value::Unknown;
             };
             let name = after[2..end].trim();
             rest = &after[end + 1..];
@@ -109,6 +109,10 @@ impl Vars {
                         false => suggest(name, self.all.keys().map(String::as_str)),
                     };
                     let problem = Problem::new("forebay::var", message, place, "used here");
+                    // The one that was probably meant is not unused.
+                    for (known, var) in &mut self.all {
+                        var.used |= help == suggest(name, [known.as_str()]);
+                    }
                     problems.push(problem.help(help));
                     None
                 }
@@ -122,7 +126,7 @@ impl Vars {
                 Some(Value::Int(n)) => out.push_str(&n.to_string()),
                 Some(Value::Float(x)) => out.push_str(&x.to_string()),
                 Some(Value::Bool(b)) => out.push_str(&b.to_string()),
-                _ => return Value::Null,
+                _ => return Value::Unknown,
             }
         }
         out.push_str(rest);
