@@ -130,16 +130,25 @@ fn mixed(bench: &Bench) -> Result<(), Failure> {
     })
 }
 
-/// 200 items in order; one in 20 takes 400 ms, the rest 10 ms; 4 workers.
+/// 200 items in order; one in 20 takes 400 ms, the rest 10 ms; 4 workers. With the default window
+/// of 8 x workers two stragglers are under way at a time, with one of 64 items four are.
 fn stragglers(bench: &Bench) -> Result<(), Failure> {
+    for (kind, window) in [("io, window 64", Some(64)), ("io, default window", None)] {
+        stragglers_within(bench, kind, window)?;
+    }
+    Ok(())
+}
+
+fn stragglers_within(bench: &Bench, kind: &str, window: Option<usize>) -> Result<(), Failure> {
     let n = if bench.quick { 20 } else { 200 };
-    bench.line(("stragglers", "io", 4), "s", Some(1.48), || {
+    bench.line(("stragglers", kind, 4), "s", Some(1.48), || {
         let fetch = io::map("fetch", async |x: u64| {
             let ms = if x % 20 == 0 { 400 } else { 10 };
             tokio::time::sleep(Duration::from_millis(ms)).await;
             Ok::<_, Never>(x)
         });
-        let pipeline = Pipeline::from(source::iter("numbers", 0..n)).then(fetch.workers(4));
+        let fetch = fetch.workers(4).ordered(Ordered::Window(window));
+        let pipeline = Pipeline::from(source::iter("numbers", 0..n)).then(fetch);
         let start = Instant::now();
         let items: Vec<u64> = pipeline.run()?.collect::<Result<_, _>>()?;
         assert!(items.into_iter().eq(0..n));

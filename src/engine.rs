@@ -105,6 +105,10 @@ impl Engine {
         self.started
     }
 
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.handle
+    }
+
     /// Adds a stage's meter and a link behind it, in the order of the pipeline.
     pub(crate) fn metered(&self, meter: &Arc<Meter>, link: &Arc<Core>) {
         let mut stages = self.stages.lock();

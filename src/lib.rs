@@ -4,6 +4,10 @@
 //! its own workers and a bounded buffer behind it. Running it gives an iterator of the last type,
 //! and at any time a report of where the time goes.
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod pipeline;
 pub mod stage;
 

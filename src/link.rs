@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -24,6 +24,9 @@ use crate::options::Buffer;
 use crate::site::{Holding, Site};
 use crate::stage::{Kind, Stop};
 use crate::trace::{BufferStats, State};
+
+/// One that waits for room or for items is woken no later than this after there are some.
+const WAKE_DELAY: Duration = Duration::from_millis(1);
 
 /// How the sending end of a link came to its end.
 #[derive(Clone, Debug)]
@@ -45,6 +48,7 @@ pub(crate) struct Core {
     room: Notify,
     gone: CancellationToken,
     end: OnceLock<End>,
+    runtime: tokio::runtime::Handle,
 }
 
 #[derive(Debug)]
@@ -53,6 +57,9 @@ struct Fill {
     bytes: u64,
     receiver_waits: bool,
     sender_waits: bool,
+    /// A sender, or a receiver, that waits will be woken a little later.
+    sender_is_due: bool,
+    receiver_is_due: bool,
     sender_left: bool,
     since: Instant,
     started: Instant,
@@ -94,6 +101,11 @@ impl Core {
         fill.items >= self.bounds.items || fill.bytes >= self.bounds.bytes
     }
 
+    /// The bound in bytes.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bounds.bytes
+    }
+
     /// Items that fit for certain if each weighs `each` bytes.
     pub(crate) fn free(&self, each: u64) -> usize {
         let fill = self.fill.lock();
@@ -103,20 +115,56 @@ impl Core {
     }
 
     /// The calls on `items` items of `bytes` bytes in all have started: their room is free again.
-    pub(crate) fn release(&self, items: usize, bytes: u64) {
+    ///
+    /// Waking a sender costs more than moving an item. So a sender that waits is woken once a
+    /// quarter of the buffer is free, or after a millisecond if it does not come to that.
+    pub(crate) fn release(self: &Arc<Self>, items: usize, bytes: u64) {
         if items == 0 {
             return;
         }
-        let wake = {
-            let mut fill = self.fill.lock();
-            let full = self.full(&fill);
-            fill.advance(full, Instant::now());
-            fill.items -= items;
-            fill.bytes -= bytes;
-            std::mem::take(&mut fill.sender_waits)
-        };
-        if wake {
+        let mut fill = self.fill.lock();
+        let full = self.full(&fill);
+        fill.advance(full, Instant::now());
+        fill.items -= items;
+        fill.bytes -= bytes;
+        if !fill.sender_waits {
+            return;
+        }
+        // Items that were taken back may fill it above its bound.
+        let free = self.bounds.items.saturating_sub(fill.items);
+        if free * 4 >= self.bounds.items {
+            fill.sender_waits = false;
+            drop(fill);
             self.room.notify_one();
+        } else if !fill.sender_is_due {
+            fill.sender_is_due = true;
+            drop(fill);
+            self.later(|core| {
+                let mut fill = core.fill.lock();
+                fill.sender_is_due = false;
+                if std::mem::take(&mut fill.sender_waits) {
+                    drop(fill);
+                    core.room.notify_one();
+                }
+            });
+        }
+    }
+
+    fn later(self: &Arc<Self>, wake: fn(&Core)) {
+        let core = Arc::clone(self);
+        // It ends by itself, or with the runtime.
+        self.runtime.spawn(async move {
+            tokio::time::sleep(WAKE_DELAY).await;
+            wake(&core);
+        });
+    }
+
+    /// Wakes a receiver that waits although there are items.
+    pub(crate) fn nudge(&self) {
+        let mut fill = self.fill.lock();
+        if fill.items > 0 && std::mem::take(&mut fill.receiver_waits) {
+            drop(fill);
+            self.arrived.notify_one();
         }
     }
 
@@ -186,6 +234,8 @@ pub(crate) fn link<T: Send + 'static>(
             bytes: 0,
             receiver_waits: false,
             sender_waits: false,
+            sender_is_due: false,
+            receiver_is_due: false,
             sender_left: false,
             since: now,
             started: now,
@@ -197,6 +247,7 @@ pub(crate) fn link<T: Send + 'static>(
         room: Notify::new(),
         gone: CancellationToken::new(),
         end: OnceLock::new(),
+        runtime: from.engine.runtime().clone(),
     });
     let tap = Tap { rx, core: Arc::clone(&core) };
     (
@@ -225,7 +276,10 @@ impl<T> Feed<T> {
     }
 
     /// Sends as many items from the front of `queue` as fit now; says how many and their bytes.
-    pub(crate) fn push(&self, queue: &mut VecDeque<Item<T>>) -> (usize, u64) {
+    ///
+    /// A sender that `goes_on` will send more at once, or [nudge](Core::nudge): until a quarter of
+    /// the buffer is full it need not wake the receiver, which costs more than moving an item.
+    pub(crate) fn push(&self, queue: &mut VecDeque<Item<T>>, goes_on: bool) -> (usize, u64) {
         if queue.is_empty() {
             return (0, 0);
         }
@@ -253,11 +307,18 @@ impl<T> Feed<T> {
         // Sent under the lock: a receiver that finds nothing and says that it waits is then surely
         // seen here. It fails only when the receiver has left, and hands the burst back.
         let refused = self.tx.try_send(burst);
-        let wake = std::mem::take(&mut fill.receiver_waits);
+        let may_wait = goes_on && fill.items * 4 < self.core.bounds.items;
+        let wake = !may_wait && std::mem::take(&mut fill.receiver_waits);
+        let is_due = fill.receiver_waits && !std::mem::replace(&mut fill.receiver_is_due, true);
         drop(fill);
         drop(refused);
         if wake {
             self.core.arrived.notify_one();
+        } else if is_due {
+            self.core.later(|core| {
+                core.fill.lock().receiver_is_due = false;
+                core.nudge();
+            });
         }
         (n, bytes)
     }
@@ -319,7 +380,7 @@ impl<T: Send + 'static> Outlet<T> {
         let mut held = (self.site.meter.kind != Kind::Source).then(|| Holding::nothing(&self.site));
         loop {
             let gone = self.feed.core.gone.is_cancelled();
-            let (n, bytes) = self.feed.push(queue);
+            let (n, bytes) = self.feed.push(queue, false);
             self.site.meter.items_out.fetch_add(n as u64, Relaxed);
             self.site.meter.bytes_out.fetch_add(bytes, Relaxed);
             if let Some(held) = &mut held {

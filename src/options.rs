@@ -67,9 +67,9 @@ pub struct Buffer {
 }
 
 impl Default for Buffer {
-    /// 256 items or 128 MiB.
+    /// 1,024 items or 128 MiB.
     fn default() -> Self {
-        Buffer { items: 256, bytes: 128 << 20 }
+        Buffer { items: 1024, bytes: 128 << 20 }
     }
 }
 

@@ -259,7 +259,7 @@ fn every_pipeline_runs() {
     }
 }
 
-/// The examples, as `cargo test` builds them. Each checks itself.
+/// Each example checks itself.
 #[test]
 fn every_example_runs() {
     let deps = std::env::current_exe().expect("a path");

@@ -35,7 +35,8 @@ pub(crate) fn weight<T: 'static>(value: &T) -> u64 {
     } else {
         0
     };
-    size_of::<T>() as u64 + held
+    // The data itself where there is any, so that bytes in reports are bytes of data.
+    if held > 0 { held } else { size_of::<T>() as u64 }
 }
 
 /// What people call `value`, if its type has names.

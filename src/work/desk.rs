@@ -141,7 +141,7 @@ impl<W: Work> Desk<W> {
         let now = Instant::now();
         self.expire(now);
         let mut floor = self.floor.lock();
-        floor.deliver(&self.rules);
+        floor.deliver(&self.rules, false);
         let started = floor.schedule(&self.rules, now);
         let view = floor.view(&self.rules, now);
         floor.census(&self.rules, now);
@@ -169,7 +169,7 @@ impl<W: Work> Desk<W> {
             late.extend(floor.put(seq, done, &self.rules));
         }
         floor.give_back(&mut brought.back);
-        floor.deliver(&self.rules);
+        floor.deliver(&self.rules, true);
         let next = match brought.rest.take() {
             Some((hand, until)) => {
                 floor.resting.push(Resting { worker, kept: kept.take(), hand, until });
@@ -186,6 +186,9 @@ impl<W: Work> Desk<W> {
         };
         let started = floor.schedule(&self.rules, now);
         floor.census(&self.rules, now);
+        if next.is_none() {
+            floor.nudge();
+        }
         let tell = next.is_none() || floor.needs_loop();
         drop(floor);
         self.launch(started);
@@ -228,7 +231,7 @@ impl<W: Work> Desk<W> {
             return 0;
         }
         floor.add(seq, items, &self.rules);
-        floor.deliver(&self.rules);
+        floor.deliver(&self.rules, false);
         let allowed = floor.allowance(seq, &self.rules);
         if floor.needs_loop() {
             self.changed.notify_one();

@@ -32,6 +32,9 @@ pub(super) enum Done<Out> {
     Fault(Fault),
 }
 
+/// Calls that take less than this are worth fewer wake-ups.
+const TINY_NS: f64 = 5_000.0;
+
 /// An item that was started and not yet sent on, in the order of the input.
 struct Slot<Out> {
     items: VecDeque<Item<Out>>,
@@ -72,6 +75,8 @@ pub(super) struct Floor<W: Work> {
     ended: Option<Result<(), Stop>>,
     /// The sequence number of the first slot.
     head: u64,
+    /// Bytes of finished items whose turn has not come.
+    waiting_bytes: u64,
     slots: VecDeque<Slot<W::Out>>,
     ready: VecDeque<Item<W::Out>>,
     pub(super) idle: Vec<usize>,
@@ -118,6 +123,7 @@ impl<W: Work> Floor<W> {
             arrived: 0,
             ended: None,
             head: 0,
+            waiting_bytes: 0,
             slots: VecDeque::new(),
             ready: VecDeque::new(),
             idle: (0..workers).rev().collect(),
@@ -187,9 +193,11 @@ impl<W: Work> Floor<W> {
         Some(hand)
     }
 
-    /// Whether `seq` is too far ahead of the oldest unfinished item.
+    /// Whether `seq` is too far ahead of the oldest unfinished item: by the window's length, or
+    /// because those between already hold as many bytes as the buffer may.
     fn ahead(&self, seq: u64, rules: &Rules) -> bool {
-        rules.window.is_some_and(|window| seq >= self.head + window)
+        let is_full = || seq != self.head && self.waiting_bytes >= self.feed.core().bytes_max();
+        rules.window.is_some_and(|window| seq >= self.head + window || is_full())
     }
 
     /// How many items the next burst has; 0 if others have in hand all that there is room for.
@@ -348,7 +356,10 @@ impl<W: Work> Floor<W> {
         };
         slot.done = true;
         match done {
-            Done::One(item) => slot.items.push_back(item),
+            Done::One(item) => {
+                self.waiting_bytes += item.bytes;
+                slot.items.push_back(item);
+            }
             Done::Nothing => {}
             Done::Skipped => _ = self.meter.skipped.fetch_add(1, Relaxed),
             Done::Fault(fault) => {
@@ -366,6 +377,7 @@ impl<W: Work> Floor<W> {
         if rules.window.is_none() {
             self.ready.append(items);
         } else if let Some(slot) = self.slots.get_mut((seq - self.head) as usize) {
+            self.waiting_bytes += items.iter().map(|item| item.bytes).sum::<u64>();
             slot.items.append(items);
         }
     }
@@ -397,10 +409,24 @@ impl<W: Work> Floor<W> {
         }
     }
 
+    /// Whether more will be delivered within a few microseconds of any time.
+    fn calls_are_tiny(&self) -> bool {
+        self.mean_ns > 0.0 && self.mean_ns < TINY_NS
+    }
+
+    /// Wakes those who wait for what was delivered.
+    pub(super) fn nudge(&self) {
+        if self.calls_are_tiny() {
+            self.feed.core().nudge();
+        }
+    }
+
     /// Moves what is finished, in turn, towards the link as far as there is room.
-    pub(super) fn deliver(&mut self, rules: &Rules) {
+    /// The caller `goes_on` if it will deliver again or nudge.
+    pub(super) fn deliver(&mut self, rules: &Rules, goes_on: bool) {
         if rules.window.is_some() {
             while let Some(slot) = self.slots.front_mut() {
+                self.waiting_bytes -= slot.items.iter().map(|item| item.bytes).sum::<u64>();
                 if slot.items.len() == 1 {
                     self.ready.extend(slot.items.pop_front());
                 } else {
@@ -413,7 +439,8 @@ impl<W: Work> Floor<W> {
                 self.head += 1;
             }
         }
-        let (n, bytes) = self.feed.push(&mut self.ready);
+        let goes_on = goes_on && self.calls_are_tiny();
+        let (n, bytes) = self.feed.push(&mut self.ready, goes_on);
         self.meter.items_out.fetch_add(n as u64, Relaxed);
         self.meter.bytes_out.fetch_add(bytes, Relaxed);
     }

@@ -150,6 +150,9 @@ async fn run_burst<W: Work>(
         brought.wage.ns += ns;
         brought.wage.calls += 1;
         from = now;
+        if ns > HELD.as_nanos() as u64 {
+            desk.suspect.store(true, Relaxed);
+        }
         match outcome {
             Outcome::Done(done) => {
                 if let Done::One(item) = &done {
@@ -227,7 +230,10 @@ async fn run_call<W: Work>(
                 let polled = first.take().unwrap_or_else(Instant::now);
                 let on_core = desk.suspect.load(Relaxed).then(thread_time);
                 let poll = result.as_mut().poll(context);
-                report_if_held(desk, polled, on_core);
+                // Calls that end at once are looked at when their time is taken anyway.
+                if poll.is_pending() || on_core.is_some() {
+                    report_if_held(desk, polled, on_core);
+                }
                 if poll.is_pending() && !burst.is_empty() {
                     desk.site.meter.attempts.fetch_sub(burst.len() as u64, Relaxed);
                     desk.give_back(worker, burst);

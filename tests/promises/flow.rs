@@ -157,7 +157,7 @@ fn the_branch_that_lags_holds_up_the_others() {
     let mut run = flow::merge([quick, slow]).run().expect("runs");
     let mut seen = 0;
     // What the quick branch gets before the slow one has taken one item is bounded by buffers.
-    let bound = 3000;
+    let bound = 12_000;
     while seen < 256 {
         assert!(run.next().is_some());
         seen += 1;
