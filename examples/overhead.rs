@@ -4,6 +4,7 @@
 //!     cargo run --release --example overhead
 //!
 //! `--quick` does each once and small, to see that it works.
+#![expect(clippy::print_stdout, reason = "an example tells what it found")]
 
 use std::time::{Duration, Instant};
 

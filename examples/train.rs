@@ -2,6 +2,7 @@
 //! the report of where the time went.
 //!
 //!     cargo run --release --example train
+#![expect(clippy::print_stdout, reason = "an example tells what it found")]
 
 use forebay::prelude::*;
 use forebay::trace::{Delivered, report};

@@ -198,7 +198,7 @@ impl Core {
     /// Records how the sender ended; the first word counts.
     pub(crate) fn finish(&self, end: End) {
         // The first word counts: a stage that already told its fault cannot take it back.
-        let _ = self.end.set(end);
+        self.end.get_or_init(|| end);
     }
 
     pub(crate) fn stats(&self, now: Instant) -> BufferStats {

@@ -132,20 +132,15 @@ impl Retry {
 }
 
 /// Which failures are worth another try. A panic never is: it is a defect, not weather.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum RetryOn {
     /// Errors and timeouts.
+    #[default]
     Any,
     /// Timeouts of the stage's own `timeout`.
     Timeouts,
     /// Errors that say they are passing: those for which the function returns true.
     When(fn(&(dyn std::error::Error + 'static)) -> bool),
-}
-
-impl Default for RetryOn {
-    fn default() -> Self {
-        RetryOn::Any
-    }
 }
 
 /// How fast calls may start. A worker that is held by it is in the state `limit`.

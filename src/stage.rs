@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::{BoxError, Fault};
 use crate::link::{Inlet, Outlet};
 use crate::options::Options;
+use crate::source::Index;
 
 /// Turns a flow of `In` into a flow of `Out`.
 ///
@@ -102,16 +103,16 @@ pub trait Stage: Send + 'static {
     ///
     /// # Errors
     /// Gives both back where that is not so.
-    fn index(
-        self,
-        input: crate::source::Index<Self::In>,
-    ) -> Result<crate::source::Index<Self::Out>, (Self, crate::source::Index<Self::In>)>
+    fn index(self, input: Index<Self::In>) -> Indexed<Self, Self::In, Self::Out>
     where
         Self: Sized,
     {
         Err((self, input))
     }
 }
+
+/// The items that a stage makes of computed ones, by position; or both given back.
+pub type Indexed<S, In, Out> = Result<Index<Out>, (S, Index<In>)>;
 
 /// Where items come from.
 pub trait Source: Send + 'static {
@@ -130,7 +131,7 @@ pub trait Source: Send + 'static {
     ///
     /// # Errors
     /// Gives the source back where they can't.
-    fn into_index(self) -> Result<crate::source::Index<Self::Item>, Self>
+    fn into_index(self) -> Result<Index<Self::Item>, Self>
     where
         Self: Sized,
     {

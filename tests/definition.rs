@@ -66,8 +66,11 @@ fn chain(batch: usize) -> Pipeline<DeviceBatch> {
         .then(device::upload(&device::host()))
 }
 
+/// The windows of a batch, and a few of its values.
+type Seen = (Vec<u64>, Vec<f32>);
+
 /// What was delivered: the windows of each batch, and a few of the values.
-fn delivered(pipeline: Pipeline<DeviceBatch>) -> (u64, Vec<(Vec<u64>, Vec<f32>)>) {
+fn delivered(pipeline: Pipeline<DeviceBatch>) -> (u64, Vec<Seen>) {
     let mut run = pipeline.run().expect("runs");
     let mut all = Vec::new();
     for batch in run.by_ref() {

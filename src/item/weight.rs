@@ -49,10 +49,8 @@ pub(crate) fn label<T: 'static>(value: &T) -> Option<String> {
         windows
     } else if let Some(encoded) = any.downcast_ref::<Encoded>() {
         encoded
-    } else if let Some(batch) = any.downcast_ref::<Batch>() {
-        batch
     } else {
-        return None;
+        any.downcast_ref::<Batch>()?
     };
     Some(label.label())
 }

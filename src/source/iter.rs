@@ -113,7 +113,7 @@ fn pull<T: 'static>(
             None => return Some(Ok(())),
         }
         // The clock is read for the first items and then for every 16th.
-        if (burst.len() < 4 || burst.len() % 16 == 0) && start.elapsed() > BURST {
+        if (burst.len() < 4 || burst.len().is_multiple_of(16)) && start.elapsed() > BURST {
             break;
         }
     }

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::floor::{Done, Floor, Resting};
 use super::place::{Job, Place};
-use super::staged::Staged;
+use super::staged::{Copy, Staged, Weigh};
 use super::worker::{Entry, Hand, Kept, Wage};
 use super::{Finish, Work, worker};
 use crate::fault::Fault;
@@ -28,13 +28,13 @@ use crate::stage::{Kind, Stop, Worker};
 /// A stage's desk: its rules, and behind a lock the [`Floor`] on which they are kept.
 pub(crate) struct Desk<W: Work> {
     pub(super) work: Arc<W>,
-    pub(super) copy: Option<fn(&W::In) -> W::In>,
+    pub(super) copy: Option<Copy<W::In>>,
     pub(super) rules: Rules,
     pub(super) site: Arc<Site>,
     pub(super) workers: Vec<Worker>,
     /// Items that were judged to be left out. The meter counts them once the floor has them.
     left_out: AtomicU64,
-    weigh: Option<Box<dyn Fn(&W::Out) -> u64 + Send + Sync>>,
+    weigh: Option<Weigh<W::Out>>,
     place: Place,
     floor: Mutex<Floor<W>>,
     changed: Notify,

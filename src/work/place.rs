@@ -68,7 +68,9 @@ impl Place {
             Place::Pool(pool) => pool.spawn(move || block_on(job)),
             Place::Lanes(lanes) => {
                 // It fails only when the lane's thread is gone, which outlives its sender.
-                let _ = lanes[worker].send(job);
+                if lanes[worker].send(job).is_err() {
+                    tracing::error!("the thread of a lane is gone");
+                }
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::stage::{Kind, Stage, Stop};
 
 /// How a copy of an item is made for another try.
 pub(crate) type Copy<In> = fn(&In) -> In;
-type Weigh<Out> = Box<dyn Fn(&Out) -> u64 + Send + Sync>;
+pub(crate) type Weigh<Out> = Box<dyn Fn(&Out) -> u64 + Send + Sync>;
 
 /// A stage made of calls on single items: what [`io::map`](crate::io::map) and its siblings
 /// return. Its methods say how it runs.

@@ -134,7 +134,7 @@ async fn run_burst<W: Work>(
     brought.done.reserve(burst.len());
     let mut times = Vec::with_capacity(burst.len());
     let attempts = meter.attempts.fetch_add(burst.len() as u64, Relaxed);
-    let sampled = desk.rules.kind == Kind::Cpu && (burst.len() == 1 || attempts % 64 == 0);
+    let sampled = desk.rules.kind == Kind::Cpu && (burst.len() == 1 || attempts.is_multiple_of(64));
     let on_core = sampled.then(thread_time);
     let start = Instant::now();
     let mut from = start;
@@ -179,7 +179,7 @@ async fn run_burst<W: Work>(
         meter.attempts.fetch_sub(burst.len() as u64, Relaxed);
     }
     if let Some(before) = on_core
-        && (burst.len() > 1 || brought.wage.ns > LONG_NS || attempts % 64 == 0)
+        && (burst.len() > 1 || brought.wage.ns > LONG_NS || attempts.is_multiple_of(64))
     {
         let core = thread_time().saturating_sub(before).as_nanos() as u64;
         meter.on_core(core, brought.wage.ns);

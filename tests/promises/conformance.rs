@@ -47,7 +47,7 @@ const STAGES: [(&str, Apply); 22] = [
     ("flow::interleave", |p| {
         let [a, b] = flow::tee(p, 2).try_into().expect("two");
         flow::interleave([
-            a.then(cpu::filter("even", |x: &u64| Ok::<_, Never>(x % 2 == 0))),
+            a.then(cpu::filter("even", |x: &u64| Ok::<_, Never>(x.is_multiple_of(2)))),
             b.then(cpu::filter("odd", |x: &u64| Ok::<_, Never>(x % 2 == 1))),
         ])
     }),

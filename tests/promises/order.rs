@@ -157,7 +157,7 @@ fn the_same_seed_gives_the_same_order_for_any_workers() {
 fn a_filter_does_not_renumber_items() {
     let (source, _) = numbers(10);
     let mut run = source
-        .then(io::filter("even", async |x: u64| Ok::<_, Never>(x % 2 == 0)))
+        .then(io::filter("even", async |x: u64| Ok::<_, Never>(x.is_multiple_of(2))))
         .run()
         .expect("runs");
     let mut ids = Vec::new();

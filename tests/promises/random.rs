@@ -51,7 +51,7 @@ fn add(pipeline: Pipeline<u64>, step: &Step) -> Pipeline<u64> {
     let ordered = Ordered::Window(Some(window));
     let how = How::workers(workers).buffer(buffer).ordered(ordered).on_error(policy);
     map_of(pipeline, kind, how, move |x: u64| async move {
-        if x % yields == 0 {
+        if x.is_multiple_of(yields) {
             tokio::task::yield_now().await;
         }
         if fails == Some(x % 11) {

@@ -139,7 +139,7 @@ fn stop_drains_what_is_under_way() {
             assert!(run.next().is_some());
         }
         run.stop();
-        let rest = run.by_ref().map(|item| item.expect("no fault")).count() as u64;
+        let rest = run.by_ref().inspect(|item| assert!(item.is_ok())).count() as u64;
         let stats = run.close();
         assert_eq!(stats.ended, Some(forebay::trace::Ended::Stopped));
         assert_eq!(stats.items, 10 + rest);

@@ -157,7 +157,7 @@ fn lengths(variables: &[Variable]) -> Result<BTreeMap<Arc<str>, u64>, ZarrError>
 
 fn axes(spec: &WindowsSpec, lengths: &BTreeMap<Arc<str>, u64>) -> Result<Vec<Axis>, ZarrError> {
     for (name, of) in [("stride", &spec.stride), ("overlap", &spec.overlap)] {
-        if let Some(dim) = of.keys().find(|dim| !spec.window.contains_key(*dim)) {
+        if let Some(dim) = of.keys().find(|dim| !spec.window.contains_key(dim)) {
             let why = format!("is not given, but its {name} is: add it to `window`");
             return Err(ZarrError::Window { dim: dim.clone(), why });
         }

@@ -1,0 +1,219 @@
+//! Workloads that loaders are compared on: `bed W1 --store DIR_OR_URL [--n N]`, `bed W5`, `bed W6`.
+//! Ends with one JSON line, whose checksum says that the same work was done.
+//!
+//!     cargo bench --bench bed -- W1 --store era5-v3.zarr --n 96
+//!
+//! W1: four steps of all variables to a batch, normalized; the device stage copies each batch and
+//! the consumer checksums the copy. W5: integers through x + 1, x * 2, x - 3. W6: fetch waits 10 ms,
+//! the cpu works 3 ms, the device waits 2 ms and is serial.
+#![expect(clippy::print_stdout, reason = "a benchmark prints what it measured")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use forebay::prelude::*;
+
+type Failure = Box<dyn std::error::Error>;
+type Step = (&'static str, fn(u64) -> u64);
+
+struct Args {
+    work: String,
+    store: String,
+    kind: String,
+    workers: usize,
+    fetchers: usize,
+    n: u64,
+}
+
+fn args() -> Result<Args, Failure> {
+    let mut args = Args {
+        work: String::new(),
+        store: String::new(),
+        kind: "io".into(),
+        workers: 2,
+        fetchers: 4,
+        n: 0,
+    };
+    // `cargo bench` adds a flag of its own.
+    let mut given = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    args.work = given.next().ok_or("say which workload: W1, W5 or W6")?;
+    while let Some(name) = given.next() {
+        let value = given.next().ok_or_else(|| format!("{name} needs a value"))?;
+        match name.as_str() {
+            "--store" => args.store = value,
+            "--mode" => args.kind = value,
+            "--workers" => args.workers = value.parse()?,
+            "--depth" => args.fetchers = value.parse()?,
+            "--n" => args.n = value.parse()?,
+            other => return Err(format!("{other} is no option").into()),
+        }
+    }
+    Ok(args)
+}
+
+/// Processor seconds of this process so far.
+fn cpu_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The sum over rows of their words, each row weighted by its place.
+fn checksum(batch: &DeviceBatch) -> Result<u64, Failure> {
+    let mut sum = 0_u64;
+    for (variable, tensor) in batch.tensors().iter().enumerate() {
+        let shape = &tensor.spec().shape;
+        let (rows, width) = (shape[shape.len() - 2], shape[shape.len() - 1] as usize);
+        let values = tensor.as_host::<f32>().ok_or("this benchmark runs on the host device")?;
+        for (row, values) in values.chunks_exact(width).enumerate() {
+            let words = values.chunks_exact(2).fold(0_u64, |sum, pair| {
+                let word = u64::from(pair[0].to_bits()) | u64::from(pair[1].to_bits()) << 32;
+                sum.wrapping_add(word)
+            });
+            let place = variable as u64 * rows + row as u64 % rows;
+            sum = sum.wrapping_add(words.wrapping_mul(2 * place + 1));
+        }
+    }
+    Ok(sum)
+}
+
+fn stats(store: &str, variables: &[&str]) -> Result<ops::Stats, Failure> {
+    let text = std::fs::read_to_string(format!("{store}/bench.json"))?;
+    let bench: serde_json::Value = serde_json::from_str(&text)?;
+    let number = |list: &str, i: usize| bench[list][i].as_f64().ok_or("no number");
+    let mut all = BTreeMap::new();
+    for (i, name) in variables.iter().enumerate() {
+        let (mean, inverse) = (number("mean", i)?, number("inv_std", i)?);
+        all.insert((*name).to_owned(), ops::MeanStd { mean, std: 1.0 / inverse });
+    }
+    Ok(ops::Stats::Given(all))
+}
+
+fn load(args: &Args) -> Result<(), Failure> {
+    let variables = ["t2m", "u10", "msl"];
+    let (start, cpu) = (Instant::now(), cpu_s());
+    let n = if args.n == 0 { 48 } else { args.n };
+    let stats = stats(&args.store, &variables)?;
+    let store = Store::open(&args.store)?;
+    let spec = WindowsSpec {
+        variables: variables.map(str::to_owned).into(),
+        window: [("time", 4)].into(),
+        ..WindowsSpec::default()
+    };
+    let pool = Pool::default();
+    let mut run = Pipeline::from(zarr::windows(&store, &spec)?)
+        .then(flow::repeat(n))
+        .then(flow::take(n))
+        .then(io::map("fetch", zarr::fetch::<Window>).workers(args.fetchers).buffer(2))
+        .then(cpu::map("decode", zarr::decode(&pool)).workers(args.workers).buffer(2))
+        .then(cpu::map("normalize", ops::normalize(stats)).workers(1).buffer(1))
+        .then(device::upload(&device::host()).buffer(1))
+        .run()?;
+    let (mut sum, mut items, mut bytes, mut first) = (0_u64, 0, 0, None);
+    for batch in run.by_ref() {
+        let batch = batch?;
+        sum = sum.wrapping_add(checksum(&batch)?);
+        bytes += batch.bytes();
+        items += 1;
+        first.get_or_insert_with(|| start.elapsed().as_secs_f64());
+    }
+    let wall = start.elapsed().as_secs_f64();
+    println!(
+        "{}",
+        serde_json::json!({
+            "items": items, "bytes": bytes, "wall_s": wall, "first_s": first,
+            "work_cpu_s": cpu_s() - cpu, "checksum": format!("{sum:016x}"),
+            "pool": format!("{pool:?}"), "verdict": forebay::trace::verdict(&run.close()).sentence,
+        })
+    );
+    Ok(())
+}
+
+fn tiny(args: &Args) -> Result<(), Failure> {
+    let n = if args.n == 0 { 1_000_000 } else { args.n };
+    let steps: [Step; 3] =
+        [("add", |x| x + 1), ("double", |x| x * 2), ("subtract", |x| x.wrapping_sub(3))];
+    let mut pipeline = Pipeline::from(source::iter("numbers", 0..n));
+    for (name, f) in steps {
+        let w = args.workers;
+        pipeline = match args.kind.as_str() {
+            "io" => {
+                let stage = io::map(name, move |x| std::future::ready(Ok::<_, Never>(f(x))));
+                pipeline.then(stage.workers(w))
+            }
+            "cpu" => pipeline.then(cpu::map(name, move |x| Ok::<_, Never>(f(x))).workers(w)),
+            "device" => pipeline.then(device::map(name, move |x| Ok::<_, Never>(f(x))).workers(w)),
+            other => return Err(format!("{other} is no kind").into()),
+        };
+    }
+    let start = Instant::now();
+    let mut sum = 0_u64;
+    for x in pipeline.run()? {
+        sum = sum.wrapping_add(x?);
+    }
+    let wall = start.elapsed().as_secs_f64();
+    println!(
+        "{}",
+        serde_json::json!({
+            "items": n, "wall_s": wall, "items_per_s": n as f64 / wall,
+            "checksum": format!("{sum:x}"),
+        })
+    );
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "stands for a device that is busy")]
+fn busy_device(x: u64) -> Result<u64, Never> {
+    std::thread::sleep(Duration::from_millis(2));
+    Ok(x)
+}
+
+/// 3 ms of this thread's processor time.
+fn compute(x: u64) -> Result<u64, Never> {
+    let now = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    };
+    let end = now() + Duration::from_millis(3);
+    while now() < end {
+        std::hint::spin_loop();
+    }
+    Ok(x)
+}
+
+fn overlap(args: &Args) -> Result<(), Failure> {
+    let n = if args.n == 0 { 500 } else { args.n };
+    let fetch = io::map("fetch", async |x: u64| {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Ok::<_, Never>(x)
+    });
+    let start = Instant::now();
+    let mut run = Pipeline::from(source::iter("numbers", 0..n))
+        .then(fetch.workers(16))
+        .then(cpu::map("work", compute).workers(2))
+        .then(device::map("device", busy_device).workers(1))
+        .run()?;
+    let mut sum = 0;
+    for x in run.by_ref() {
+        sum += x?;
+    }
+    let (wall, ideal) = (start.elapsed().as_secs_f64(), n as f64 * 0.002 + 0.013);
+    println!(
+        "{}",
+        serde_json::json!({
+            "items": n, "wall_s": wall, "items_per_s": n as f64 / wall, "ideal_s": ideal,
+            "efficiency": ideal / wall, "checksum": format!("{sum:x}"),
+            "verdict": forebay::trace::verdict(&run.close()).sentence,
+        })
+    );
+    Ok(())
+}
+
+fn main() -> Result<(), Failure> {
+    let args = args()?;
+    match args.work.as_str() {
+        "W1" => load(&args),
+        "W5" => tiny(&args),
+        "W6" => overlap(&args),
+        other => Err(format!("{other} is no workload: write W1, W5 or W6").into()),
+    }
+}
