@@ -144,7 +144,7 @@ fn stragglers_within(bench: &Bench, kind: &str, window: Option<usize>) -> Result
     let n = if bench.quick { 20 } else { 200 };
     bench.line(("stragglers", kind, 4), "s", Some(1.48), || {
         let fetch = io::map("fetch", async |x: u64| {
-            let ms = if x % 20 == 0 { 400 } else { 10 };
+            let ms = if x.is_multiple_of(20) { 400 } else { 10 };
             tokio::time::sleep(Duration::from_millis(ms)).await;
             Ok::<_, Never>(x)
         });
