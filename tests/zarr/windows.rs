@@ -22,7 +22,8 @@ fn numbered(array: &serde_json::Map<String, Value>) -> Objects {
     let memory = std::sync::Arc::new(zarrs::storage::store::MemoryStore::new());
     let parsed = serde_json::from_value(metadata.clone()).expect("metadata");
     let array =
-        zarrs::array::Array::new_with_metadata(memory.clone(), "/v", parsed).expect("array");
+        zarrs::array::Array::new_with_metadata(std::sync::Arc::clone(&memory), "/v", parsed)
+            .expect("array");
     let values: Vec<f64> = (0..shape.iter().product::<u64>()).map(|i| i as f64).collect();
     let whole = zarrs::array::ArraySubset::new_with_shape(shape);
     array.store_array_subset(&whole, &values).expect("written");
