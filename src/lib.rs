@@ -8,6 +8,9 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod assembly;
+mod join;
+mod limits;
 pub mod pipeline;
 pub mod stage;
 
@@ -17,6 +20,7 @@ pub mod running;
 
 pub mod fault;
 
+mod fill;
 pub mod link;
 
 mod engine;

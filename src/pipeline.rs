@@ -1,24 +1,19 @@
 //! The plan: a source and a chain of stages. Inert until it is run.
 
 use std::any::type_name;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZero;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use futures::FutureExt as _;
-
+use crate::assembly::{Assembly, Build, index_flow, source_flow, stage_flow};
 use crate::engine::Engine;
-use crate::fault::{Fault, PlanError};
-use crate::link::{End, Inlet, Outlet, link};
-use crate::options::{Options, Workers};
+use crate::fault::PlanError;
+use crate::limits::check;
+use crate::options::Options;
 use crate::running::Running;
-use crate::site::{Lineage, Site};
 use crate::source::Index;
-use crate::stage::{Kind, Source, Stage, Stop};
-use crate::trace::Meter;
+use crate::stage::{Kind, Source, Stage};
 
 /// A pipeline that yields items of type `T`: a plan that does nothing until [`run`](Self::run).
 ///
@@ -49,9 +44,6 @@ enum Head<T> {
     Flow(Build<T>),
 }
 
-/// Builds the stages of a plan inside a run and returns the end of the last one.
-pub(crate) type Build<T> = Box<dyn FnOnce(&mut Assembly, &Arc<Site>) -> Inlet<T> + Send>;
-
 /// A stage of a plan, as it can be shown.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -67,7 +59,7 @@ pub struct Node {
     /// Whether it is computed by position within the source, and costs no task of its own.
     pub by_position: bool,
     /// Tells nodes that two pipelines share from those that look alike.
-    number: u64,
+    pub(crate) number: u64,
 }
 
 /// What holds for a whole run.
@@ -262,7 +254,7 @@ pub(crate) fn node<T>(name: &str, kind: Kind, options: Options) -> Node {
 }
 
 /// The id for `node` among `nodes`; none if it was given one that is taken.
-fn free_id(nodes: &[Node], node: &Node) -> Option<String> {
+pub(crate) fn free_id(nodes: &[Node], node: &Node) -> Option<String> {
     let taken = |id: &str| nodes.iter().any(|other| other.id == id);
     if !taken(&node.id) {
         return Some(node.id.clone());
@@ -275,365 +267,4 @@ fn free_id(nodes: &[Node], node: &Node) -> Option<String> {
 
 fn unmet<S: Stage>(stage: &S, node: &Node) -> Option<PlanError> {
     stage.needs_index().then(|| PlanError::NeedsIndex(node.id.clone()))
-}
-
-/// Adds what keeps `node` from running.
-fn check(node: &Node, makes_calls: bool, can_retry: bool, problems: &mut Vec<PlanError>) {
-    let Options { id: _, workers, buffer, ordered, retry, timeout, rate, on_error } = &node.options;
-    let stage = || node.id.clone();
-    let mut zero = |what, hint| problems.push(PlanError::Zero { stage: stage(), what, hint });
-    if *workers == Some(Workers::Count(0)) {
-        zero("workers", ", or `auto`");
-    }
-    if buffer.is_some_and(|buffer| buffer.items == 0) {
-        zero("buffer.items", "");
-    }
-    if buffer.is_some_and(|buffer| buffer.bytes == 0) {
-        zero("buffer.bytes", "; one item always fits");
-    }
-    if *ordered == Some(crate::options::Ordered::Window(Some(0))) {
-        zero("ordered.window", ", or `ordered: false`");
-    }
-    if timeout.is_some_and(|timeout| timeout.is_zero()) {
-        zero("timeout", "; leave it out for no limit");
-    }
-    let mut range = |what, value: String, range| {
-        problems.push(PlanError::Range { stage: stage(), what, value, range });
-    };
-    match *workers {
-        Some(Workers::Count(n)) if n > WORKERS_MAX => {
-            range("workers", n.to_string(), "at most 65536");
-        }
-        Some(Workers::Share(share)) if !(share > 0.0 && share <= 1.0) => {
-            range("workers", format!("{}%", share * 100.0), "a share above 0 % up to 100 %");
-        }
-        _ => {}
-    }
-    if let Some(buffer) = buffer
-        && buffer.items > BUFFER_ITEMS_MAX
-    {
-        range("buffer.items", buffer.items.to_string(), "at most 16777216");
-    }
-    if let Some(rate) = rate {
-        for (what, value) in
-            [("rate.requests", rate.requests_per_s), ("rate.bytes", rate.bytes_per_s)]
-        {
-            if let Some(value) = value
-                && !(value.is_finite() && value > 1e-9)
-            {
-                range(what, format!("{value}/s"), "more than 0 a second");
-            }
-        }
-    }
-    let mut not_applicable = |what, because| {
-        problems.push(PlanError::NotApplicable { stage: stage(), what, because });
-    };
-    if !makes_calls {
-        let because = "which runs in one task and makes no calls";
-        let said = [
-            ("workers", workers.is_some()),
-            ("ordered", ordered.is_some()),
-            ("retry", retry.is_some()),
-            ("timeout", timeout.is_some()),
-            ("rate", rate.is_some()),
-            ("on_error", on_error.is_some()),
-        ];
-        for (what, _) in said.into_iter().filter(|(_, said)| *said) {
-            not_applicable(what, because);
-        }
-    } else if retry.is_some() && !can_retry {
-        not_applicable(
-            "retry",
-            "whose items can't be copied for another try: add `.retryable()` where the stage is made",
-        );
-    }
-}
-
-/// Above this a number of workers is surely a mistake.
-const WORKERS_MAX: usize = 65_536;
-/// Above this a number of items is surely a mistake.
-const BUFFER_ITEMS_MAX: usize = 1 << 24;
-
-// ------------------------------------------------------------------------------------ building
-
-/// A run while its stages are put together.
-pub(crate) struct Assembly {
-    engine: Arc<Engine>,
-    cores: usize,
-    /// New ids of stages whose pipelines are being joined with others, innermost last.
-    renamed: Vec<BTreeMap<String, String>>,
-}
-
-impl Assembly {
-    /// The consumer's place, which shows in no table.
-    fn you(&self) -> Arc<Site> {
-        Arc::new(Site {
-            meter: Arc::clone(&self.engine.you),
-            options: Options::default(),
-            engine: Arc::clone(&self.engine),
-            lineage: Lineage::default(),
-        })
-    }
-
-    fn workers(&self, node: &Node) -> usize {
-        let auto = match node.kind {
-            Kind::Io => 16,
-            Kind::Cpu => self.cores,
-            Kind::Source | Kind::Device | Kind::Flow => 1,
-        };
-        match node.options.workers {
-            None | Some(Workers::Auto) => auto,
-            Some(Workers::Count(n)) => n,
-            Some(Workers::Share(share)) => ((self.cores as f64 * share).ceil() as usize).max(1),
-        }
-    }
-
-    /// A link from the stage at `from` to the one at `to`.
-    fn link<T: Send + 'static>(&self, from: &Arc<Site>, to: &Arc<Site>) -> (Outlet<T>, Inlet<T>) {
-        let (outlet, inlet) = link(from.options.buffer.unwrap_or_default(), from, to);
-        self.engine.metered(&from.meter, outlet.core());
-        (outlet, inlet)
-    }
-
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.engine.spawn(task);
-    }
-}
-
-fn source_flow<S: Source>(source: S, node: Node) -> Build<S::Item> {
-    Box::new(move |assembly, to| {
-        let slot = Deferred::new(assembly, node);
-        let (mut outlet, inlet) = slot.link(assembly, to);
-        let site = slot.site;
-        assembly.spawn(async move {
-            let stop = site.engine.stop.clone();
-            let result = tokio::select! {
-                biased;
-                result = guarded(&site, outlet.core().gone().clone(), async {
-                    source.run(&mut outlet).await
-                }) => result,
-                () = stop.cancelled() => Ok(()),
-            };
-            record(&site, &outlet, result);
-        });
-        inlet
-    })
-}
-
-fn index_flow<T: Send + 'static>(index: Index<T>, node: Node) -> Build<T> {
-    source_flow(crate::source::Indexed::new(node.id.clone(), index), node)
-}
-
-fn stage_flow<S: Stage>(before: Build<S::In>, stage: S, node: Node) -> Build<S::Out> {
-    Box::new(move |assembly, to| {
-        // The site is made after those before it, so that reports have the pipeline's order.
-        let slot = Deferred::new(assembly, node);
-        let inlet = before(assembly, &slot.site);
-        let (outlet, next) = slot.link(assembly, to);
-        let site = slot.site;
-        assembly.spawn(run_stage(site, stage, inlet, outlet));
-        next
-    })
-}
-
-/// A stage's place that enters the reports only when those before it have.
-pub(crate) struct Deferred {
-    pub(crate) site: Arc<Site>,
-}
-
-impl Deferred {
-    pub(crate) fn new(assembly: &Assembly, node: Node) -> Self {
-        let workers = assembly.workers(&node);
-        let start = assembly.engine.started();
-        let id = assembly
-            .renamed
-            .iter()
-            .rev()
-            .fold(node.id, |id, renamed| renamed.get(&id).cloned().unwrap_or(id));
-        let meter = Arc::new(Meter::new(id, node.kind, workers, start));
-        let engine = Arc::clone(&assembly.engine);
-        let lineage = Lineage::default();
-        Deferred { site: Arc::new(Site { meter, options: node.options, engine, lineage }) }
-    }
-
-    pub(crate) fn link<T: Send + 'static>(
-        &self,
-        assembly: &Assembly,
-        to: &Arc<Site>,
-    ) -> (Outlet<T>, Inlet<T>) {
-        assembly.link(&self.site, to)
-    }
-}
-
-async fn run_stage<S: Stage>(
-    site: Arc<Site>,
-    stage: S,
-    mut inlet: Inlet<S::In>,
-    mut outlet: Outlet<S::Out>,
-) {
-    let gone = outlet.core().gone().clone();
-    let result = guarded(&site, gone, async { stage.run(&mut inlet, &mut outlet).await }).await;
-    // A stage that swallowed its inlet's fault must not make it look like an end.
-    let result = match (result, inlet.fault()) {
-        (Ok(()), Some(fault)) if inlet.has_ended() => Err(Stop::Upstream(fault)),
-        (result, _) => result,
-    };
-    record(&site, &outlet, result);
-}
-
-/// Runs a stage's own code: it ends when the run is cancelled or nobody wants more, and a panic
-/// in it is its fault.
-pub(crate) async fn guarded(
-    site: &Site,
-    gone: tokio_util::sync::CancellationToken,
-    stage: impl Future<Output = Result<(), Stop>>,
-) -> Result<(), Stop> {
-    let stage = AssertUnwindSafe(stage).catch_unwind();
-    tokio::select! {
-        biased;
-        () = site.engine.cancel.cancelled() => Err(Stop::Cancelled),
-        () = gone.cancelled() => Err(Stop::Downstream),
-        result = stage => result.unwrap_or_else(|panic| Err(Stop::Failed(Fault::panic(panic)))),
-    }
-}
-
-/// Records how a stage stopped, before its ends are dropped.
-pub(crate) fn record<T: Send + 'static>(site: &Site, outlet: &Outlet<T>, result: Result<(), Stop>) {
-    let end = match result {
-        Ok(()) => End::Done,
-        Err(Stop::Failed(fault)) => {
-            let fault = fault.at(&site.meter.id);
-            tracing::debug!(target: "forebay::stage", stage = %site.meter.id, %fault, "failed");
-            End::Fault(fault)
-        }
-        Err(Stop::Upstream(fault)) => End::Fault(fault),
-        Err(Stop::Cancelled) => End::Cancelled,
-        // Nobody is there to read it.
-        Err(Stop::Downstream) => End::Done,
-    };
-    outlet.core().finish(end);
-}
-
-// ------------------------------------------------------------------------------------- joining
-
-/// What becomes of several pipelines of one type.
-pub(crate) trait Join<T>: Send + 'static {
-    fn run(
-        self,
-        inlets: &mut [Inlet<T>],
-        outlet: &mut Outlet<T>,
-    ) -> impl Future<Output = Result<(), Stop>> + Send;
-}
-
-/// What becomes of two pipelines of different types.
-pub(crate) trait Join2<A, B>: Send + 'static {
-    type Out: Send + 'static;
-
-    fn run(
-        self,
-        left: &mut Inlet<A>,
-        right: &mut Inlet<B>,
-        outlet: &mut Outlet<Self::Out>,
-    ) -> impl Future<Output = Result<(), Stop>> + Send;
-}
-
-/// The parts of the pipelines that are being joined.
-#[derive(Default)]
-struct Splice {
-    nodes: Vec<Node>,
-    problems: Vec<PlanError>,
-    settings: Option<RunSettings>,
-}
-
-impl Splice {
-    fn take<T: Send + 'static>(&mut self, pipeline: Pipeline<T>) -> Build<T> {
-        let (build, nodes, problems, settings) = pipeline.into_parts();
-        self.problems.extend(problems);
-        self.settings.get_or_insert(settings);
-        let mut renamed = BTreeMap::new();
-        for mut node in nodes {
-            if self.nodes.iter().any(|other| other.number == node.number) {
-                continue;
-            }
-            match free_id(&self.nodes, &node) {
-                Some(id) if id != node.id => {
-                    renamed.insert(std::mem::replace(&mut node.id, id.clone()), id);
-                }
-                Some(_) => {}
-                None => self.problems.push(PlanError::Duplicate(node.id.clone())),
-            }
-            self.nodes.push(node);
-        }
-        Box::new(move |assembly, to| {
-            assembly.renamed.push(renamed);
-            let inlet = build(assembly, to);
-            assembly.renamed.pop();
-            inlet
-        })
-    }
-
-    fn finish<T: Send + 'static>(
-        mut self,
-        name: &str,
-        build: impl FnOnce(&mut Assembly, &Arc<Site>, Node) -> Inlet<T> + Send + 'static,
-    ) -> Pipeline<T> {
-        let mut node = node::<T>(name, Kind::Flow, Options::default());
-        node.id = free_id(&self.nodes, &node).expect("a node without a given id finds one");
-        self.nodes.push(node.clone());
-        let build: Build<T> = Box::new(move |assembly, to| build(assembly, to, node));
-        Pipeline::from_parts(build, self.nodes, self.problems, self.settings.unwrap_or_default())
-    }
-}
-
-/// Joins pipelines of one type.
-pub(crate) fn joined<T: Send + 'static>(
-    name: &str,
-    pipelines: impl IntoIterator<Item = Pipeline<T>>,
-    join: impl Join<T>,
-) -> Pipeline<T> {
-    let mut splice = Splice::default();
-    let builds: Vec<_> = pipelines.into_iter().map(|pipeline| splice.take(pipeline)).collect();
-    splice.finish(name, move |assembly, to, node| {
-        let slot = Deferred::new(assembly, node);
-        let mut inlets: Vec<_> =
-            builds.into_iter().map(|build| build(assembly, &slot.site)).collect();
-        let (mut outlet, next) = slot.link(assembly, to);
-        let site = slot.site;
-        assembly.spawn(async move {
-            let gone = outlet.core().gone().clone();
-            let run = async { join.run(&mut inlets, &mut outlet).await };
-            let result = guarded(&site, gone, run).await;
-            record(&site, &outlet, result);
-        });
-        next
-    })
-}
-
-/// Joins two pipelines of different types.
-pub(crate) fn joined2<A, B, J>(
-    name: &str,
-    left: Pipeline<A>,
-    right: Pipeline<B>,
-    join: J,
-) -> Pipeline<J::Out>
-where
-    A: Send + 'static,
-    B: Send + 'static,
-    J: Join2<A, B>,
-{
-    let mut splice = Splice::default();
-    let (left, right) = (splice.take(left), splice.take(right));
-    splice.finish(name, move |assembly, to, node| {
-        let slot = Deferred::new(assembly, node);
-        let (mut left, mut right) = (left(assembly, &slot.site), right(assembly, &slot.site));
-        let (mut outlet, next) = slot.link(assembly, to);
-        let site = slot.site;
-        assembly.spawn(async move {
-            let gone = outlet.core().gone().clone();
-            let run = async { join.run(&mut left, &mut right, &mut outlet).await };
-            let result = guarded(&site, gone, run).await;
-            record(&site, &outlet, result);
-        });
-        next
-    })
 }

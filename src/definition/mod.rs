@@ -8,6 +8,7 @@ mod catalog;
 mod check;
 mod keys;
 mod problem;
+mod stages;
 mod tree;
 mod units;
 mod vars;

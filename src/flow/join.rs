@@ -1,8 +1,9 @@
 //! Two pipelines side by side.
 
 use crate::item::Item;
+use crate::join::{Join2, joined2};
 use crate::link::{Inlet, Outlet};
-use crate::pipeline::{Join2, Pipeline, joined2};
+use crate::pipeline::Pipeline;
 use crate::stage::Stop;
 
 /// Pairs of the n-th items of both pipelines, until one of them ends. A pair has the id of its

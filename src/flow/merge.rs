@@ -4,8 +4,9 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use crate::item::Item;
+use crate::join::{Join, joined};
 use crate::link::{Inlet, Outlet};
-use crate::pipeline::{Join, Pipeline, joined};
+use crate::pipeline::Pipeline;
 use crate::stage::Stop;
 
 /// The items of all `pipelines` as they come, in no order between pipelines.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::assembly::{Assembly, Build, Deferred, guarded, record};
 use crate::item::Item;
 use crate::link::{Inlet, Outlet};
 use crate::options::Options;
-use crate::pipeline::{Assembly, Build, Deferred, Pipeline, guarded, node, record};
+use crate::pipeline::{Pipeline, node};
 use crate::stage::{Kind, Stop};
 
 /// `branches` pipelines that each yield every item of `pipeline`, which runs once. The branch that

@@ -1,0 +1,180 @@
+//! Puts the stages of a plan together inside a run: their links, their tasks, and how each tells its
+//! end.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+
+use crate::engine::Engine;
+use crate::fault::Fault;
+use crate::fill::End;
+use crate::link::{Inlet, Outlet, link};
+use crate::options::{Options, Workers};
+use crate::pipeline::Node;
+use crate::site::{Lineage, Site};
+use crate::source::Index;
+use crate::stage::{Kind, Source, Stage, Stop};
+use crate::trace::Meter;
+
+/// Builds the stages of a plan inside a run and returns the end of the last one.
+pub(crate) type Build<T> = Box<dyn FnOnce(&mut Assembly, &Arc<Site>) -> Inlet<T> + Send>;
+
+/// A run while its stages are put together.
+pub(crate) struct Assembly {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) cores: usize,
+    /// New ids of stages whose pipelines are being joined with others, innermost last.
+    pub(crate) renamed: Vec<BTreeMap<String, String>>,
+}
+
+impl Assembly {
+    /// The consumer's place, which shows in no table.
+    pub(crate) fn you(&self) -> Arc<Site> {
+        Arc::new(Site {
+            meter: Arc::clone(&self.engine.you),
+            options: Options::default(),
+            engine: Arc::clone(&self.engine),
+            lineage: Lineage::default(),
+        })
+    }
+
+    fn workers(&self, node: &Node) -> usize {
+        let auto = match node.kind {
+            Kind::Io => 16,
+            Kind::Cpu => self.cores,
+            Kind::Source | Kind::Device | Kind::Flow => 1,
+        };
+        match node.options.workers {
+            None | Some(Workers::Auto) => auto,
+            Some(Workers::Count(n)) => n,
+            Some(Workers::Share(share)) => ((self.cores as f64 * share).ceil() as usize).max(1),
+        }
+    }
+
+    /// A link from the stage at `from` to the one at `to`.
+    fn link<T: Send + 'static>(&self, from: &Arc<Site>, to: &Arc<Site>) -> (Outlet<T>, Inlet<T>) {
+        let (outlet, inlet) = link(from.options.buffer.unwrap_or_default(), from, to);
+        self.engine.metered(&from.meter, outlet.core());
+        (outlet, inlet)
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.engine.spawn(task);
+    }
+}
+
+pub(crate) fn source_flow<S: Source>(source: S, node: Node) -> Build<S::Item> {
+    Box::new(move |assembly, to| {
+        let slot = Deferred::new(assembly, node);
+        let (mut outlet, inlet) = slot.link(assembly, to);
+        let site = slot.site;
+        assembly.spawn(async move {
+            let stop = site.engine.stop.clone();
+            let result = tokio::select! {
+                biased;
+                result = guarded(&site, outlet.core().gone().clone(), async {
+                    source.run(&mut outlet).await
+                }) => result,
+                () = stop.cancelled() => Ok(()),
+            };
+            record(&site, &outlet, result);
+        });
+        inlet
+    })
+}
+
+pub(crate) fn index_flow<T: Send + 'static>(index: Index<T>, node: Node) -> Build<T> {
+    source_flow(crate::source::Indexed::new(node.id.clone(), index), node)
+}
+
+pub(crate) fn stage_flow<S: Stage>(before: Build<S::In>, stage: S, node: Node) -> Build<S::Out> {
+    Box::new(move |assembly, to| {
+        // The site is made after those before it, so that reports have the pipeline's order.
+        let slot = Deferred::new(assembly, node);
+        let inlet = before(assembly, &slot.site);
+        let (outlet, next) = slot.link(assembly, to);
+        let site = slot.site;
+        assembly.spawn(run_stage(site, stage, inlet, outlet));
+        next
+    })
+}
+
+/// A stage's place that enters the reports only when those before it have.
+pub(crate) struct Deferred {
+    pub(crate) site: Arc<Site>,
+}
+
+impl Deferred {
+    pub(crate) fn new(assembly: &Assembly, node: Node) -> Self {
+        let workers = assembly.workers(&node);
+        let start = assembly.engine.started();
+        let id = assembly
+            .renamed
+            .iter()
+            .rev()
+            .fold(node.id, |id, renamed| renamed.get(&id).cloned().unwrap_or(id));
+        let meter = Arc::new(Meter::new(id, node.kind, workers, start));
+        let engine = Arc::clone(&assembly.engine);
+        let lineage = Lineage::default();
+        Deferred { site: Arc::new(Site { meter, options: node.options, engine, lineage }) }
+    }
+
+    pub(crate) fn link<T: Send + 'static>(
+        &self,
+        assembly: &Assembly,
+        to: &Arc<Site>,
+    ) -> (Outlet<T>, Inlet<T>) {
+        assembly.link(&self.site, to)
+    }
+}
+
+async fn run_stage<S: Stage>(
+    site: Arc<Site>,
+    stage: S,
+    mut inlet: Inlet<S::In>,
+    mut outlet: Outlet<S::Out>,
+) {
+    let gone = outlet.core().gone().clone();
+    let result = guarded(&site, gone, async { stage.run(&mut inlet, &mut outlet).await }).await;
+    // A stage that swallowed its inlet's fault must not make it look like an end.
+    let result = match (result, inlet.fault()) {
+        (Ok(()), Some(fault)) if inlet.has_ended() => Err(Stop::Upstream(fault)),
+        (result, _) => result,
+    };
+    record(&site, &outlet, result);
+}
+
+/// Runs a stage's own code: it ends when the run is cancelled or nobody wants more, and a panic
+/// in it is its fault.
+pub(crate) async fn guarded(
+    site: &Site,
+    gone: tokio_util::sync::CancellationToken,
+    stage: impl Future<Output = Result<(), Stop>>,
+) -> Result<(), Stop> {
+    let stage = AssertUnwindSafe(stage).catch_unwind();
+    tokio::select! {
+        biased;
+        () = site.engine.cancel.cancelled() => Err(Stop::Cancelled),
+        () = gone.cancelled() => Err(Stop::Downstream),
+        result = stage => result.unwrap_or_else(|panic| Err(Stop::Failed(Fault::panic(panic)))),
+    }
+}
+
+/// Records how a stage stopped, before its ends are dropped.
+pub(crate) fn record<T: Send + 'static>(site: &Site, outlet: &Outlet<T>, result: Result<(), Stop>) {
+    let end = match result {
+        Ok(()) => End::Done,
+        Err(Stop::Failed(fault)) => {
+            let fault = fault.at(&site.meter.id);
+            tracing::debug!(target: "forebay::stage", stage = %site.meter.id, %fault, "failed");
+            End::Fault(fault)
+        }
+        Err(Stop::Upstream(fault)) => End::Fault(fault),
+        Err(Stop::Cancelled) => End::Cancelled,
+        // Nobody is there to read it.
+        Err(Stop::Downstream) => End::Done,
+    };
+    outlet.core().finish(end);
+}
