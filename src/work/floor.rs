@@ -215,10 +215,7 @@ impl<W: Work> Floor<W> {
         if by_time == 1 && in_hand == self.running {
             return 1;
         }
-        let share = match self.calls_are_tiny() {
-            true => self.input.len(),
-            false => self.input.len().div_ceil(self.idle.len().max(1)),
-        };
+        let share = self.input.len().div_ceil(self.idle.len().max(1));
         let room = (rules.workers + self.feed.core().free(self.mean_bytes as u64))
             .saturating_sub(in_hand + self.ready.len() + self.resting.len());
         let in_window = rules.window.map_or(usize::MAX, |window| {
@@ -296,9 +293,6 @@ impl<W: Work> Floor<W> {
             }
         }
         while let Some(&worker) = self.idle.last() {
-            if self.others_are_soon_done() {
-                break;
-            }
             let Some(hand) = self.take(worker, rules, now) else {
                 break;
             };
@@ -420,12 +414,6 @@ impl<W: Work> Floor<W> {
     /// Whether more will be delivered within a few microseconds of any time.
     fn calls_are_tiny(&self) -> bool {
         self.mean_ns > 0.0 && self.mean_ns < TINY_NS
-    }
-
-    /// Whether the workers that run will have done all there is before another would have woken up.
-    fn others_are_soon_done(&self) -> bool {
-        let waiting_ns = self.input.len() as f64 * self.mean_ns;
-        self.calls_are_tiny() && waiting_ns < BURST.as_nanos() as f64 * self.running as f64
     }
 
     /// Wakes those who wait for what was delivered.
