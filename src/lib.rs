@@ -11,6 +11,7 @@ struct Readme;
 mod assembly;
 mod join;
 mod limits;
+mod nearest;
 pub mod pipeline;
 pub mod stage;
 

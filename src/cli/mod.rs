@@ -12,7 +12,6 @@ mod progress;
 mod run;
 mod terminal;
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -105,7 +104,7 @@ fn log_to_stderr() {
     let logger = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .with_ansi(terminal::has_color())
         .with_target(false)
         .without_time();
     // It fails if the program has a subscriber of its own, which then has its way.

@@ -82,12 +82,10 @@ fn details(operator: &Operator) -> String {
     let schema = operator.schema();
     let empty = serde_json::Map::new();
     let properties = schema.get("properties").and_then(Json::as_object).unwrap_or(&empty);
-    let required = schema.get("required").and_then(Json::as_array);
-    let is_required = |name: &str| required.is_some_and(|r| r.iter().any(|other| other == name));
     text += if properties.is_empty() { "\nno arguments\n" } else { "\narguments\n" };
     for (name, property) in properties {
         let doc = property.get("description").and_then(Json::as_str).unwrap_or_default();
-        let note = match (is_required(name), operator.main_argument() == Some(name)) {
+        let note = match (operator.requires(name), operator.main_argument() == Some(name)) {
             (true, true) => " (required, main)",
             (true, false) => " (required)",
             (false, true) => " (main)",

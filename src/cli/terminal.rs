@@ -20,6 +20,11 @@ pub(super) fn say(text: &str) {
     }
 }
 
+/// Whether stderr shows colors and is wanted to.
+pub(super) fn has_color() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
 /// A JSON value, on stdout.
 pub(super) fn out_json(value: &impl serde::Serialize) {
     match serde_json::to_string_pretty(value) {
@@ -30,8 +35,7 @@ pub(super) fn out_json(value: &impl serde::Serialize) {
 
 /// Problems of a definition, on stderr.
 pub(super) fn say_problems(problems: &Problems) {
-    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    say(&problems.render(color, 100));
+    say(&problems.render(has_color(), 100));
     let n = problems.len();
     say(&format!("{n} {}\n", if n == 1 { "problem" } else { "problems" }));
 }

@@ -267,6 +267,11 @@ impl Operator {
         self.main
     }
 
+    /// Whether its argument `name` has to be given.
+    pub fn requires(&self, name: &str) -> bool {
+        args::is_required(&self.schema, name)
+    }
+
     /// What goes in and comes out, one line for each form: `Vec<Window> -> Encoded`.
     pub fn types(&self) -> Vec<String> {
         let form = |form: &Form| match (form.takes, form.yields) {

@@ -127,6 +127,7 @@ pub(super) fn check(
     }
 }
 
+/// Refuses keys of a mapping that are not among `known`.
 pub(super) fn only(what: &str, node: &Node, known: &[&str], problems: &mut Vec<Problem>) {
     let Value::Map(entries) = &node.value else { return };
     for (key, _) in entries.iter().filter(|(key, _)| !known.contains(&key.text.as_str())) {

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::problem::{Problem, suggest};
+use super::check::only;
+use super::problem::Problem;
 use super::tree::{Key, Node, Value};
 use super::units::{self, PerSecond};
 use crate::options::{Buffer, OnError, Options, Ordered, Rate, Retry, RetryOn, SkipLimit, Workers};
@@ -114,18 +115,6 @@ fn workers(node: &Node) -> Read<Workers> {
     }
 }
 
-/// Refuses keys of a mapping that are not among `known`.
-fn only(what: &str, node: &Node, known: &[&str], problems: &mut Vec<Problem>) {
-    let Value::Map(entries) = &node.value else { return };
-    for (key, _) in entries.iter().filter(|(key, _)| !known.contains(&key.text.as_str())) {
-        let message = format!("`{what}` has no `{}`", key.text);
-        problems.push(
-            Problem::new("forebay::key", message, &key.place, "unknown")
-                .help(suggest(&key.text, known.iter().copied())),
-        );
-    }
-}
-
 fn items(node: &Node) -> Read<usize> {
     match count(node, 1)? {
         n @ 1..=16_777_216 => Ok(n as usize),
@@ -137,7 +126,7 @@ fn buffer(node: &Node, problems: &mut Vec<Problem>) -> Read<Buffer> {
     match &node.value {
         Value::Int(_) => items(node).map(Buffer::from),
         Value::Map(_) => {
-            only("buffer", node, &["items", "bytes"], problems);
+            only("`buffer`", node, &["items", "bytes"], problems);
             let default = Buffer::default();
             Ok(Buffer {
                 items: node.get("items").map_or(Ok(default.items), items)?,
@@ -156,7 +145,7 @@ fn ordered(node: &Node, problems: &mut Vec<Problem>) -> Read<Ordered> {
         Value::Bool(true) => Ok(Ordered::Window(None)),
         Value::Bool(false) => Ok(Ordered::No),
         Value::Map(_) => {
-            only("ordered", node, &["window"], problems);
+            only("`ordered`", node, &["window"], problems);
             let window = node.get("window").map(items).transpose()?;
             Ok(Ordered::Window(window))
         }
@@ -172,7 +161,7 @@ fn retry(node: &Node, problems: &mut Vec<Problem>) -> Read<Retry> {
     match &node.value {
         Value::Int(_) => Ok(Retry::times(times(node)?).on(RetryOn::When(is_transient))),
         Value::Map(_) => {
-            only("retry", node, &["max", "backoff", "on"], problems);
+            only("`retry`", node, &["max", "backoff", "on"], problems);
             let max = node.get("max").map_or(Ok(3), times)?;
             let mut retry = Retry::times(max).on(RetryOn::When(is_transient));
             if let Some(node) = node.get("backoff") {
@@ -212,7 +201,7 @@ fn rate(node: &Node, problems: &mut Vec<Problem>) -> Read<Rate> {
             PerSecond::Bytes(n) => positive(n).map(Rate::bytes),
         },
         Value::Map(_) => {
-            only("rate", node, &["requests", "bytes", "burst"], problems);
+            only("`rate`", node, &["requests", "bytes", "burst"], problems);
             let mut rate = Rate::default();
             if let Some(node) = node.get("requests") {
                 let PerSecond::Calls(n) = one(node)? else {
@@ -241,7 +230,7 @@ fn on_error(node: &Node, problems: &mut Vec<Problem>) -> Read<OnError> {
         Value::Text(text) if text == "fail" => Ok(OnError::Fail),
         Value::Text(text) if text == "skip" => Ok(OnError::skip()),
         Value::Map(_) => {
-            only("on_error", node, &["skip", "log"], problems);
+            only("`on_error`", node, &["skip", "log"], problems);
             let Some(skip) = node.get("skip") else {
                 return Err(format!("it does not say how many to skip: {forms}"));
             };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 
 use super::tree::Place;
+use crate::nearest::nearest;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug)]
@@ -42,13 +43,8 @@ impl Problem {
 /// ``did you mean `x`?``, or what there is.
 pub(crate) fn suggest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<_> = known.into_iter().collect();
-    let near = known
-        .iter()
-        .map(|other| (strsim::damerau_levenshtein(name, other), other))
-        .filter(|(distance, other)| *distance <= 1 + name.len().min(other.len()) / 3)
-        .min();
-    match near {
-        Some((_, other)) => format!("did you mean `{other}`?"),
+    match nearest(name, &known) {
+        Some(other) => format!("did you mean `{other}`?"),
         None => {
             let all: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
             format!("there are {}", all.join(", "))

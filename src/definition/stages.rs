@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::any::FlowType;
-use super::args;
 use super::catalog::{Catalog, Operator, Takes};
 use super::check::{Step, only};
 use super::keys;
@@ -318,7 +317,7 @@ impl<'a> Stages<'a> {
                     .into_iter()
                     .filter_map(|name| self.catalog.get(name))
                     .map(|operator| match operator.main {
-                        Some(main) if args::is_required(&operator.schema, main) => {
+                        Some(main) if operator.requires(main) => {
                             format!("`- {}: <{main}>`", operator.name)
                         }
                         _ => format!("`- {}:`", operator.name),

@@ -48,13 +48,13 @@ pub fn auto() -> Arc<dyn Device> {
 /// ```no_run
 /// use forebay::prelude::*;
 ///
-/// # fn batches() -> Pipeline<Batch> { unimplemented!() }
-/// let run = batches().then(device::upload(&device::auto()).buffer(2)).run()?;
-/// for batch in run {
-///     let batch: DeviceBatch = batch?;
-///     println!("{} windows on {}", batch.len(), batch.device());
+/// fn train(batches: Pipeline<Batch>) -> Result<(), Box<dyn std::error::Error>> {
+///     for batch in batches.then(device::upload(&device::auto()).buffer(2)).run()? {
+///         let batch: DeviceBatch = batch?;
+///         println!("{} windows on {}", batch.len(), batch.device());
+///     }
+///     Ok(())
 /// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn upload(
     device: &Arc<dyn Device>,

@@ -1,5 +1,6 @@
 //! What can be wrong with a Zarr store, or with what is asked of it.
 
+use crate::nearest::nearest;
 use crate::store::StoreError;
 
 /// A Zarr store that cannot be read as asked.
@@ -92,13 +93,9 @@ pub struct DecodeError {
 
 /// ": did you mean `x`?", or what there is.
 pub(super) fn hint(name: &str, known: &[String]) -> String {
-    let close = known
-        .iter()
-        .map(|other| (strsim::damerau_levenshtein(name, other), other))
-        .filter(|(distance, other)| *distance <= 1 + other.len().min(name.len()) / 3)
-        .min();
-    match close {
-        Some((_, other)) => format!(": did you mean `{other}`?"),
+    let names: Vec<_> = known.iter().map(String::as_str).collect();
+    match nearest(name, &names) {
+        Some(other) => format!(": did you mean `{other}`?"),
         None if known.is_empty() => String::new(),
         None => {
             let shown = known.iter().take(20).map(|name| format!("`{name}`"));
