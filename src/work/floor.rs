@@ -95,6 +95,7 @@ pub(super) struct Floor<W: Work> {
     mean_ns: f64,
     mean_bytes: f64,
     loop_waits_for_room: bool,
+    loop_waits_for_input: bool,
     meter: Arc<Meter>,
 }
 
@@ -141,6 +142,7 @@ impl<W: Work> Floor<W> {
             mean_ns: 0.0,
             mean_bytes: 0.0,
             loop_waits_for_room: false,
+            loop_waits_for_input: false,
             meter,
         }
     }
@@ -218,9 +220,9 @@ impl<W: Work> Floor<W> {
         let share = self.input.len().div_ceil(self.idle.len().max(1));
         let room = (rules.workers + self.feed.core().free(self.mean_bytes as u64))
             .saturating_sub(in_hand + self.ready.len() + self.resting.len());
+        // Items that others hold may be missing between those of the input.
         let in_window = rules.window.map_or(usize::MAX, |window| {
-            let front = self.input.front().map_or(0, |entry| entry.seq);
-            (self.head + window).saturating_sub(front) as usize
+            self.input.partition_point(|entry| entry.seq < self.head + window)
         });
         by_time.min(share).min(room).min(in_window).min(self.input.len())
     }
@@ -400,6 +402,8 @@ impl<W: Work> Floor<W> {
         share.max(1).saturating_sub(held)
     }
 
+    /// Puts items that were taken and not started where they belong: another worker may have given
+    /// back later ones before. The oldest unfinished item must never wait behind others.
     pub(super) fn give_back(&mut self, back: &mut VecDeque<Entry<W::In>>) {
         if back.is_empty() {
             return;
@@ -407,7 +411,8 @@ impl<W: Work> Floor<W> {
         self.meter.items_in.fetch_sub(back.len() as u64, Relaxed);
         self.tap.core().charge(back.len(), back.iter().map(|entry| entry.bytes).sum());
         while let Some(entry) = back.pop_back() {
-            self.input.push_front(entry);
+            let place = self.input.partition_point(|other| other.seq < entry.seq);
+            self.input.insert(place, entry);
         }
     }
 

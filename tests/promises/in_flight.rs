@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use forebay::prelude::*;
 
-use crate::support::{Gate, How, KINDS, map_of, numbers, outcome, pause, settled};
+use crate::support::{Gate, How, KINDS, map_of, numbers, outcome, pause, settled, until};
 
 /// Starts a pipeline of one stage that nobody reads, and gives the calls started and the items
 /// taken from the source, once both have come to rest.
@@ -123,4 +123,42 @@ fn links_are_bounded_in_bytes_and_one_item_always_fits() {
     let run = Pipeline::from_with(source::iter("blobs", items), options).run().expect("runs");
     assert!(settled(|| run.stats().stages[0].buffer.items as u64) == 1);
     assert_eq!(outcome(run).0.len(), 20);
+}
+
+/// A worker that rests must hear of an item that comes while the others are in long calls, also if
+/// it last rested because of the window.
+#[test]
+fn an_idle_worker_hears_of_items_while_others_are_busy() {
+    let (first, rest) = (Gate::closed(), Gate::closed());
+    let started = Arc::new(AtomicU64::new(0));
+    let (send, items) = futures::channel::mpsc::unbounded::<u64>();
+    let (gates, count) = ((first.clone(), rest.clone()), Arc::clone(&started));
+    let how = How::workers(3).ordered(Ordered::Window(Some(3))).retry(Retry::times(1));
+    let run = map_of(Pipeline::from(source::stream("numbers", items)), Kind::Io, how, move |x| {
+        let ((first, rest), count) = (gates.clone(), Arc::clone(&count));
+        async move {
+            count.fetch_add(1, SeqCst);
+            match x {
+                0 => first.pass().await,
+                3.. => rest.pass().await,
+                _ => {}
+            }
+            Ok::<_, Never>(x)
+        }
+    });
+    let run = run.run().expect("runs");
+    for x in 0..5 {
+        send.unbounded_send(x).expect("the source listens");
+    }
+    assert_eq!(settled(|| started.load(SeqCst)), 3, "3 and 4 wait for the window");
+    first.open();
+    until("3 and 4 are under way", || started.load(SeqCst) == 5);
+    settled(|| started.load(SeqCst));
+    send.unbounded_send(5).expect("the source listens");
+    until("the third worker took 5", || started.load(SeqCst) == 6);
+    rest.open();
+    drop(send);
+    let (items, fault) = outcome(run);
+    assert!(fault.is_none());
+    assert!(items.into_iter().eq(0..6));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay::prelude::*;
 
-use crate::support::{Gate, How, KINDS, map_of, numbers, outcome, settled};
+use crate::support::{Gate, How, KINDS, Watched, map_of, numbers, outcome, settled};
 
 /// Waits between 0 and 2 ms, by the item.
 async fn uneven(x: u64) -> Result<u64, Never> {
@@ -165,4 +165,24 @@ fn a_filter_does_not_renumber_items() {
         ids.push((item.expect("no fault"), run.last_id().expect("one came").position()));
     }
     assert_eq!(ids, [(0, 0), (2, 2), (4, 4), (6, 6), (8, 8)]);
+}
+
+/// Workers that take several short calls at once give back those they did not start when one of
+/// them waits. Two that do so at once must not change the order of the rest: with a window bounded
+/// in bytes, the oldest item behind a later one would never start.
+#[test]
+fn items_given_back_keep_their_place() {
+    let buffer = Buffer { items: 64, bytes: 64 };
+    let how = How::workers(4).buffer(buffer).ordered(Ordered::Window(Some(64)));
+    let pipeline = map_of(numbers(20_000).0, Kind::Io, how, |x: u64| async move {
+        if x.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61 == 0 {
+            tokio::task::yield_now().await;
+        }
+        Ok::<_, Never>(x)
+    });
+    let run = pipeline.run().expect("runs");
+    let _watched = Watched::new(&run);
+    let (items, fault) = outcome(run);
+    assert!(fault.is_none(), "{fault:?}");
+    assert!(items.into_iter().eq(0..20_000));
 }

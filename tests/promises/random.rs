@@ -6,13 +6,15 @@ use std::time::Duration;
 use forebay::prelude::*;
 use proptest::prelude::*;
 
-use crate::support::{Broken, How, map_of};
+use crate::support::{Broken, How, Watched, map_of};
 
 #[derive(Clone, Debug)]
 struct Step {
     kind: u8,
     workers: usize,
     buffer: usize,
+    /// Items weigh 8 bytes each.
+    bytes: u64,
     window: usize,
     /// Items with this remainder of 11 fail.
     fails: Option<u64>,
@@ -23,23 +25,26 @@ struct Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    (0..8_u8, 1..5_usize, 1..9_usize, 1..20_usize, prop::option::weighted(0.3, 0..11_u64))
-        .prop_flat_map(|(kind, workers, buffer, window, fails)| {
-            (any::<bool>(), any::<bool>(), 1..5_u64).prop_map(move |(skips, panics, yields)| Step {
-                kind,
-                workers,
-                buffer,
-                window,
-                fails,
-                skips,
-                panics,
-                yields,
-            })
-        })
+    let shape = (0..8_u8, 1..5_usize, 1..9_usize, 1..100_u64, 1..20_usize, 1..5_u64);
+    let failing = (prop::option::weighted(0.3, 0..11_u64), any::<bool>(), any::<bool>());
+    (shape, failing).prop_map(
+        |((kind, workers, buffer, bytes, window, yields), (fails, skips, panics))| Step {
+            kind,
+            workers,
+            buffer,
+            bytes,
+            window,
+            fails,
+            skips,
+            panics,
+            yields,
+        },
+    )
 }
 
 fn add(pipeline: Pipeline<u64>, step: &Step) -> Pipeline<u64> {
-    let Step { kind, workers, buffer, window, fails, skips, panics, yields } = step.clone();
+    let Step { kind, workers, buffer, bytes, window, fails, skips, panics, yields } = step.clone();
+    let buffer = Buffer { items: buffer, bytes };
     let kind = match kind {
         0 => return pipeline.then(flow::batch(workers)).then(flow::unbatch()),
         1 => return pipeline.then(flow::skip(0)),
@@ -80,6 +85,7 @@ proptest! {
             pipeline = add(pipeline, step);
         }
         let mut run = pipeline.run().expect("runs");
+        let _watched = Watched::new(&run);
         let mut items: Vec<u64> = Vec::new();
         let mut fault = None;
         while wanted.is_none_or(|wanted| items.len() < wanted) {

@@ -83,8 +83,8 @@ impl How {
         How(Options { workers: Some(n.into()), ..Options::default() })
     }
 
-    pub(crate) fn buffer(mut self, items: usize) -> Self {
-        self.0.buffer = Some(items.into());
+    pub(crate) fn buffer(mut self, buffer: impl Into<Buffer>) -> Self {
+        self.0.buffer = Some(buffer.into());
         self
     }
 
@@ -190,4 +190,35 @@ pub(crate) fn outcome<T: Send + 'static>(run: Running<T>) -> (Vec<T>, Option<Fau
         assert!(apart < Duration::from_micros(1), "{}: {total:?} of {whole:?}", stage.id);
     }
     (items, fault)
+}
+
+/// Says what a run was doing if it has not ended after a time in which anything ends, and cancels
+/// it: a hang is a failure that says where, not a test that never returns.
+pub(crate) struct Watched {
+    done: std::sync::mpsc::Sender<()>,
+    watch: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Watched {
+    pub(crate) fn new<T: Send + 'static>(run: &Running<T>) -> Self {
+        let (done, ended) = std::sync::mpsc::channel();
+        let handle = run.handle();
+        let watch = std::thread::spawn(move || {
+            let ended = ended.recv_timeout(Duration::from_secs(30));
+            if ended == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("the run does not end: {:#?}", handle.stats());
+                handle.cancel();
+            }
+        });
+        Watched { done, watch: Some(watch) }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        _ = self.done.send(());
+        if let Some(watch) = self.watch.take() {
+            _ = watch.join();
+        }
+    }
 }

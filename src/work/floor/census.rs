@@ -13,7 +13,17 @@ use crate::work::worker::{Hand, Kept};
 impl<W: Work> Floor<W> {
     /// Whether the loop must look although workers go on.
     pub(in crate::work) fn needs_loop(&self) -> bool {
-        self.fault.is_some() || (!self.ready.is_empty() && !self.loop_waits_for_room)
+        self.fault.is_some()
+            || (!self.ready.is_empty() && !self.loop_waits_for_room)
+            || (self.wants_input() && !self.loop_waits_for_input)
+    }
+
+    /// Whether a worker has nothing to do and nothing is there for it.
+    fn wants_input(&self) -> bool {
+        self.ended.is_none()
+            && self.fault.is_none()
+            && self.input.is_empty()
+            && !self.idle.is_empty()
     }
 
     pub(in crate::work) fn view(&mut self, rules: &Rules, now: Instant) -> View {
@@ -33,15 +43,13 @@ impl<W: Work> Floor<W> {
             _ => None,
         };
         self.loop_waits_for_room = !self.ready.is_empty();
+        self.loop_waits_for_input = self.wants_input();
         let limited = self.limited_until.filter(|_| !self.idle.is_empty());
         let rests = self.resting.iter().filter_map(|resting| resting.until);
         let watches = self.watches.iter().map(|watch| watch.deadline);
         View {
             finished,
-            wants_input: self.ended.is_none()
-                && self.fault.is_none()
-                && self.input.is_empty()
-                && !self.idle.is_empty(),
+            wants_input: self.loop_waits_for_input,
             wants_room: self.ready.front().map(|item| item.bytes),
             timer: rests.chain(watches).chain(limited).min().map(|at| at.max(now)),
         }
