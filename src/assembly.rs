@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 
 use crate::engine::Engine;
 use crate::fault::Fault;
-use crate::fill::End;
+use crate::link::End;
 use crate::link::{Inlet, Outlet, link};
 use crate::options::{Options, Workers};
 use crate::pipeline::Node;

@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::fault::Fault;
-use crate::fill::Core;
 use crate::item::Fingerprint;
+use crate::link::Core;
 use crate::stage::Kind;
 use crate::trace::{Ended, Meter, RunStats, StageStats, YOU, together};
 

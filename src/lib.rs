@@ -21,7 +21,6 @@ pub mod running;
 
 pub mod fault;
 
-mod fill;
 pub mod link;
 
 mod engine;

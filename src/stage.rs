@@ -54,6 +54,12 @@ use crate::source::Index;
 /// assert_eq!(items, [0, 2, 4]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a stage",
+    label = "not a stage",
+    note = "make it one: `cpu::map(\"name\", …)` if it computes, `io::map(\"name\", async …)` if it \
+            waits, `device::map(\"name\", …)` for a device; its result is an `Ok` or an `Err`"
+)]
 pub trait Stage: Send + 'static {
     /// What comes in.
     type In: Send + 'static;
@@ -115,6 +121,12 @@ pub trait Stage: Send + 'static {
 pub type Indexed<S, In, Out> = Result<Index<Out>, (S, Index<In>)>;
 
 /// Where items come from.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a source",
+    label = "not a source",
+    note = "make it one: `source::iter(\"name\", …)` of an iterator, `source::stream(\"name\", …)` of \
+            a stream, `source::index(\"name\", …)` of what is computed by position"
+)]
 pub trait Source: Send + 'static {
     /// What it gives.
     type Item: Send + 'static;

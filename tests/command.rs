@@ -184,6 +184,7 @@ fn a_failed_run_ends_with_1_and_a_skipping_one_with_3() {
     assert_eq!(json["ended"], "finished");
 }
 
+/// F45: the first signal stops the run, and its figures are told.
 #[test]
 fn an_interrupted_run_ends_at_once_with_130_and_its_figures() {
     for signal in ["INT", "TERM"] {
@@ -210,6 +211,7 @@ fn wait(time: Duration) {
     std::thread::sleep(time);
 }
 
+/// F45: a closed pipe is not an error.
 #[test]
 fn a_reader_that_goes_away_is_no_panic() {
     let mut run =

@@ -21,6 +21,7 @@ fn set(values: &[(&str, &str)]) -> Set {
 }
 
 /// Golden files: `UPDATE_GOLDEN=1 cargo test` writes them anew.
+/// F48: every mistake with its place, in one pass.
 #[test]
 fn every_broken_definition_gives_its_errors() {
     for file in yaml_in("pipelines/broken") {
@@ -112,6 +113,7 @@ fn parse(text: &str, values: &[(&str, &str)]) -> Result<Definition, String> {
 const HEAD: &str = "version: 1\nname: test\n";
 const WINDOWS: &str = "  - zarr.windows: { store: nowhere, variables: [t2m] }\n";
 
+/// F47: only what is declared is replaced, and it is typed.
 #[test]
 fn variables_are_typed_and_come_from_where_they_may() {
     let text = format!(

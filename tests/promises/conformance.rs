@@ -97,6 +97,7 @@ fn all_items_pass_and_then_the_end() {
     }
 }
 
+/// F23: an end is an end only if all before it ended well.
 #[test]
 fn a_fault_upstream_is_never_an_end() {
     for (name, apply) in STAGES {

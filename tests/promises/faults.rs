@@ -12,6 +12,7 @@ const N: u64 = 60;
 /// The positions at which things go wrong.
 const PLACES: [u64; 3] = [0, N / 2, N - 1];
 
+/// F21 to F24: a panic neither aborts nor hangs nor shortens, and its message is kept.
 #[test]
 fn a_panic_names_its_stage_and_item_and_comes_after_the_items_before_it() {
     for kind in KINDS {
@@ -57,6 +58,7 @@ fn an_error_keeps_its_type_and_its_place() {
     }
 }
 
+/// F39: one cause.
 #[test]
 fn of_several_errors_the_first_in_order_is_told() {
     for kind in KINDS {
@@ -121,7 +123,7 @@ fn an_item_with_a_name_is_named() {
     );
 }
 
-/// F: a payload that is neither text nor a string.
+/// F24: a payload that is neither text nor a string.
 #[test]
 fn any_panic_is_a_fault() {
     let run = Pipeline::from(source::iter("n", [1]))
@@ -132,6 +134,7 @@ fn any_panic_is_a_fault() {
     assert_eq!(fault.to_string(), "stage `odd` failed on item 0: panic: a panic without a message");
 }
 
+/// F3: 0 is refused when the pipeline is built. (An empty source ends at once: the conformance suite.)
 #[test]
 fn plans_that_cannot_run_are_refused_before_they_do() {
     let (source, pulled) = numbers(5);
@@ -170,6 +173,7 @@ fn two_stages_of_one_name_get_two_ids_and_a_given_id_must_be_free() {
     assert_eq!(refused.to_string(), "two stages are called `pass`: give one of them another `id`");
 }
 
+/// F8: what was under way at the failure is not lost without a count.
 #[test]
 fn what_was_under_way_at_the_fault_is_counted() {
     let (source, _) = numbers(1000);

@@ -125,7 +125,7 @@ fn zip_pairs_until_one_side_ends() {
     assert_eq!(all(flow::zip(left, right)), [(0, "a"), (1, "b"), (2, "c")]);
 }
 
-/// D9 of pypeln: a pipeline used twice there runs twice.
+/// Where pypeln, used twice across kinds, runs it twice.
 #[test]
 fn the_parent_of_a_tee_runs_once() {
     let (source, pulled) = numbers(50);
@@ -178,6 +178,7 @@ fn a_branch_that_leaves_does_not_stop_the_others() {
     assert_eq!(merged.len(), 103);
 }
 
+/// D12 of pypeln: `each` with `run=True` behind a pipe ran nothing.
 #[test]
 fn for_each_yields_nothing_and_sees_everything() {
     for kind in crate::support::KINDS {

@@ -33,7 +33,7 @@ fn at_rest(kind: Kind, how: How, before: usize) -> (u64, u64) {
 
 /// The formula of the documentation: with W workers, a buffer of B items behind the stage and b
 /// behind the source, W + B calls have started, and the source gave b items and one in its hand
-/// beyond them.
+/// beyond them. F26 and F43: a call starts with its room in hand, never before.
 #[test]
 fn a_stopped_consumer_stops_every_kind_at_the_formula() {
     for kind in KINDS {
@@ -64,6 +64,7 @@ fn with_order_no_more_than_the_window_is_held_beside() {
     }
 }
 
+/// F2: a worker takes its next item the moment it is free, whoever polls.
 #[test]
 fn calls_that_hang_are_as_many_as_the_workers() {
     for kind in KINDS {
@@ -84,7 +85,7 @@ fn calls_that_hang_are_as_many_as_the_workers() {
     }
 }
 
-/// D2 of pypeln: a slow consumer there stops the stages; here they go on until the buffers are full.
+/// F1: a slow consumer stops nobody until the buffers are full.
 #[test]
 fn work_goes_on_while_nobody_asks() {
     let (source, _) = numbers(40);

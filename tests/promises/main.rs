@@ -4,6 +4,7 @@ mod conformance;
 mod faults;
 mod flow;
 mod in_flight;
+mod known;
 mod order;
 mod policies;
 mod random;

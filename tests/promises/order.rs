@@ -27,7 +27,8 @@ async fn futures_timer(time: Duration) {
     }
 }
 
-/// D1 of pypeln: `ordered` there needs all items before it gives the first.
+/// F17: order is kept and stated; and `ordered` gives items as they come in order, where pypeln's
+/// waits for all of them.
 #[test]
 fn order_is_kept_by_default_in_every_kind() {
     for kind in KINDS {
@@ -88,6 +89,7 @@ fn others_run_no_further_ahead_than_the_window() {
     }
 }
 
+/// F4: the window is larger than the workers, and waiting for one's turn is a state of its own.
 #[test]
 fn stragglers_are_overtaken_within_the_window() {
     // Without a window beyond the workers, each straggler would stop the stage.

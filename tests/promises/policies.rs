@@ -197,7 +197,7 @@ fn what_is_left_out_is_written_to_a_log() {
     assert!(fault.to_string().contains("can't be written"), "{fault}");
 }
 
-/// D6 of pypeln: a timeout there drops the item without a word.
+/// Where pypeln drops the item without a word.
 #[test]
 fn a_call_that_takes_too_long_fails_its_item() {
     for kind in KINDS {

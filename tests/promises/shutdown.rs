@@ -30,6 +30,7 @@ impl Drop for Counted {
     }
 }
 
+/// F14: queues are emptied before `close` returns.
 #[test]
 fn every_item_is_dropped_wherever_it_was() {
     for kind in KINDS {
@@ -50,6 +51,7 @@ fn every_item_is_dropped_wherever_it_was() {
     }
 }
 
+/// F9: tasks do not outlive the run (counted over a thousand drops in `tests/leaks.rs`).
 #[test]
 fn calls_that_sleep_are_dropped_at_once() {
     let (source, _) = numbers(1000);
@@ -148,6 +150,7 @@ fn stop_drains_what_is_under_way() {
     }
 }
 
+/// F30: cancelling reaches those who sleep.
 #[test]
 fn a_waiting_consumer_is_woken_by_cancel() {
     let never = Pipeline::from(source::stream("never", futures::stream::pending::<u64>()));

@@ -114,6 +114,7 @@ fn the_waiting_of_the_consumer_is_measured() {
     assert!(stats.waited >= Duration::from_millis(20) && stats.waited <= stats.elapsed);
 }
 
+/// F6 and F7: an io stage that computes is reported by name.
 #[test]
 fn an_io_stage_that_computes_is_named() {
     let (source, _) = numbers(6);

@@ -200,6 +200,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
+    #[expect(clippy::print_stderr, reason = "what a test that hangs has to say")]
     pub(crate) fn new<T: Send + 'static>(run: &Running<T>) -> Self {
         let (done, ended) = std::sync::mpsc::channel();
         let handle = run.handle();
