@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::device::DeviceBatch;
 use crate::fault::{Fault, PlanError};
-use crate::flow;
+use crate::flow::{self, Uneven};
 use crate::item::Batch;
 use crate::options::Options;
 use crate::pipeline::{Node, Pipeline, RunSettings};
@@ -60,10 +60,20 @@ pub(crate) fn short(name: &str) -> String {
 /// What a stage does that fits any type and keeps it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Same {
-    Shuffle { seed: u64, buffer: Option<usize> },
+    Shuffle { seed: u64, how: Order },
+    Shard { rank: u64, world: u64, uneven: Uneven },
     Take(u64),
     Skip(u64),
     Repeat(u64),
+}
+
+/// How a shuffle mixes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Order {
+    Full,
+    Buffer(usize),
+    Chunks(Option<u64>),
+    Blocks(u64),
 }
 
 /// A pipeline of some type.
@@ -156,9 +166,18 @@ impl<T: Send + 'static> Plan for Pipeline<T> {
 
     fn same(self: Box<Self>, what: Same, options: Options) -> Box<dyn Plan> {
         Box::new(match what {
-            Same::Shuffle { seed, buffer: None } => self.then_with(flow::shuffle(seed), options),
-            Same::Shuffle { seed, buffer: Some(n) } => {
-                self.then_with(flow::shuffle(seed).buffer(n), options)
+            Same::Shuffle { seed, how } => {
+                let shuffle = flow::shuffle(seed);
+                let shuffle = match how {
+                    Order::Full => shuffle,
+                    Order::Buffer(items) => shuffle.buffer(items),
+                    Order::Chunks(mixed) => shuffle.by_chunks(mixed),
+                    Order::Blocks(items) => shuffle.by_blocks(items),
+                };
+                self.then_with(shuffle, options)
+            }
+            Same::Shard { rank, world, uneven } => {
+                self.then_with(flow::shard(rank, world).uneven(uneven), options)
             }
             Same::Take(n) => self.then_with(flow::take(n), options),
             Same::Skip(n) => self.then_with(flow::skip(n), options),

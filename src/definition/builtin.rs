@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::any::Same;
+use super::any::{Order, Same};
 use super::catalog::Catalog;
+use super::units;
 use crate::item::{Batch, DType};
 use crate::ops::Stats;
 use crate::stage::Kind;
@@ -34,6 +35,10 @@ struct ZarrWindows {
     /// How many entries neighbouring windows share.
     #[serde(default)]
     overlap: Extents,
+    /// How much of the chunks may be kept because another window will want them, such as `2GiB`.
+    /// Default: 512MiB. Nothing is kept where no two windows share a chunk.
+    #[serde(default)]
+    cache: Option<Size>,
 }
 
 /// Fetches the encoded chunks of windows, each chunk once.
@@ -50,12 +55,33 @@ struct ZarrDecode {}
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Shuffle {
-    /// How many items of a stream wait to be drawn. Default: 1024.
+    /// `full`; `chunks`, which keeps windows of the same chunks together so that each chunk is read
+    /// once; or for a stream how many items wait to be drawn (1024). Default: `full`.
     #[serde(default)]
-    buffer: Option<std::num::NonZeroUsize>,
+    by: ShuffleBy,
+    /// With `by: chunks`, how many groups of chunks are mixed at a time. Default: as many as half
+    /// of the cache holds.
+    #[serde(default)]
+    groups: Option<std::num::NonZeroU64>,
+    /// Permutes blocks of so many neighbours and the items within each, instead of `by`.
+    #[serde(default)]
+    block: Option<std::num::NonZeroU64>,
     /// The seed. Default: a function of the run's seed and the stage's id.
     #[serde(default)]
     seed: Option<u64>,
+}
+
+/// The share of one rank; every rank gets equally many items.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Shard {
+    /// This process's rank, from 0.
+    rank: u64,
+    /// How many ranks there are.
+    world: std::num::NonZeroU64,
+    /// What happens to items that do not divide: `drop` or `pad`.
+    #[serde(default)]
+    uneven: flow::Uneven,
 }
 
 /// Groups items; the last group is what is left.
@@ -119,6 +145,76 @@ struct Upload {
     device: DeviceName,
 }
 
+/// How a shuffle mixes.
+#[derive(Clone, Copy, Default)]
+enum ShuffleBy {
+    #[default]
+    Full,
+    Chunks,
+    Buffer(usize),
+}
+
+impl<'de> Deserialize<'de> for ShuffleBy {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = ShuffleBy;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("`full`, `chunks` or a number of items")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ShuffleBy, E> {
+                match text {
+                    "full" => Ok(ShuffleBy::Full),
+                    "chunks" => Ok(ShuffleBy::Chunks),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, items: u64) -> Result<ShuffleBy, E> {
+                match usize::try_from(items) {
+                    Ok(items @ 1..) => Ok(ShuffleBy::Buffer(items)),
+                    _ => Err(E::custom("one item at least waits to be drawn: write 1 or more")),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for ShuffleBy {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ShuffleBy".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "anyOf": [{ "enum": ["full", "chunks"] }, { "type": "integer", "minimum": 1 }]
+        })
+    }
+}
+
+/// A size in bytes, with its unit.
+struct Size(u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'_, str>>::deserialize(deserializer)?;
+        units::bytes(&text).map(Size).map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for Size {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^[0-9.]+ *([kKMGT]i?)?B$" })
+    }
+}
+
 /// A device by name.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -135,14 +231,32 @@ pub(super) fn catalog() -> Catalog {
         .source("zarr.windows", |args: ZarrWindows, context| {
             let store = Store::open_with(&args.store, &args.options)?;
             context.report_pool(store.pool());
-            let ZarrWindows { variables, window, stride, overlap, .. } = args;
-            Ok(zarr::windows(&store, &WindowsSpec { variables, window, stride, overlap })?)
+            let ZarrWindows { variables, window, stride, overlap, cache, .. } = args;
+            let cache = cache.map(|Size(bytes)| bytes);
+            Ok(zarr::windows(&store, &WindowsSpec { variables, window, stride, overlap, cache })?)
         })
         .same("shuffle", |args: Shuffle, context| {
-            let (seed, buffer) = (args.seed.unwrap_or(context.seed), args.buffer);
-            Ok(Same::Shuffle { seed, buffer: buffer.map(|n| n.get()) })
+            let seed = args.seed.unwrap_or(context.seed);
+            let how = match (args.by, args.block, args.groups) {
+                (ShuffleBy::Full, Some(items), None) => Order::Blocks(items.get()),
+                (_, Some(_), _) => {
+                    return Err("give `block` alone, without `by` or `groups`".into());
+                }
+                (ShuffleBy::Chunks, None, groups) => Order::Chunks(groups.map(|n| n.get())),
+                (_, None, Some(_)) => return Err("`groups` goes with `by: chunks`".into()),
+                (ShuffleBy::Full, None, None) => Order::Full,
+                (ShuffleBy::Buffer(items), None, None) => Order::Buffer(items),
+            };
+            Ok(Same::Shuffle { seed, how })
         })
-        .main("buffer")
+        .main("by")
+        .same("shard", |args: Shard, _| {
+            let Shard { rank, world, uneven } = args;
+            if rank >= world.get() {
+                return Err(format!("rank {rank} of {world}: the first rank is 0").into());
+            }
+            Ok(Same::Shard { rank, world: world.get(), uneven })
+        })
         .same("take", |args: Take, _| Ok(Same::Take(args.items)))
         .main("items")
         .same("skip", |args: Skip, _| Ok(Same::Skip(args.items)))

@@ -6,7 +6,7 @@ use super::permutation::Permutation;
 use crate::item::mix;
 use crate::link::{Inlet, Outlet};
 use crate::site::Holding;
-use crate::source::Index;
+use crate::source::{GroupOrder, Groups, Index};
 use crate::stage::{Stage, Stop};
 
 /// Items of a stream that wait to be drawn, unless said otherwise.
@@ -17,7 +17,16 @@ const BUFFER: usize = 1024;
 pub struct Shuffle<T> {
     seed: u64,
     buffer: usize,
+    how: How,
     items: PhantomData<fn(T)>,
+}
+
+/// How items that are computed by position are put in another order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Full,
+    Groups(Option<u64>),
+    Blocks(u64),
 }
 
 /// Puts items in a random order that depends on `seed` and their order alone.
@@ -25,7 +34,7 @@ pub struct Shuffle<T> {
 /// Over a source that is computed by position the whole of it is permuted, at no cost. Elsewhere
 /// up to [`buffer`](Shuffle::buffer) items wait and one of them is drawn for each that comes.
 pub fn shuffle<T>(seed: u64) -> Shuffle<T> {
-    Shuffle { seed, buffer: BUFFER, items: PhantomData }
+    Shuffle { seed, buffer: BUFFER, how: How::Full, items: PhantomData }
 }
 
 impl<T> Shuffle<T> {
@@ -36,6 +45,25 @@ impl<T> Shuffle<T> {
     pub fn buffer(self, items: usize) -> Self {
         assert!(items > 0, "one item at least waits to be drawn");
         Shuffle { buffer: items, ..self }
+    }
+
+    /// Keeps items together that are cut from the same chunks, so that each chunk is read once:
+    /// chunks come in random order, `mixed` at a time (`None`: as many as the source's cache
+    /// holds), and the items of those in random order.
+    ///
+    /// A batch of `b` items then comes from `mixed * (1 - (1 - 1/mixed)^b)` chunks in the mean,
+    /// chosen at random from all; with all of them mixed it is a full shuffle.
+    pub fn by_chunks(self, mixed: Option<u64>) -> Self {
+        Shuffle { how: How::Groups(mixed), ..self }
+    }
+
+    /// Permutes blocks of `items` neighbours, and the items within each block.
+    ///
+    /// # Panics
+    /// If `items` is 0.
+    pub fn by_blocks(self, items: u64) -> Self {
+        assert!(items > 0, "a block has one item at least");
+        Shuffle { how: How::Blocks(items), ..self }
     }
 }
 
@@ -72,7 +100,21 @@ impl<T: Send + 'static> Stage for Shuffle<T> {
     }
 
     fn index(self, input: Index<T>) -> Result<Index<T>, (Self, Index<T>)> {
-        let order = Permutation::new(input.len(), self.seed);
-        Ok(input.clone().select(input.len(), move |i| order.get(i)))
+        let len = input.len();
+        let by_groups = |groups: &Groups, mixed: u64| {
+            let order = GroupOrder::new(groups, mixed, self.seed);
+            input.clone().select(len, move |i| order.get(i))
+        };
+        Ok(match (self.how, input.groups()) {
+            // With one item to a group there is nothing to keep together.
+            (How::Groups(mixed), Some(groups)) if groups.count() < len => {
+                by_groups(groups, mixed.unwrap_or(groups.mixed()))
+            }
+            (How::Blocks(items), _) => by_groups(&Groups::new([(len, items)]), 1),
+            (How::Full | How::Groups(_), _) => {
+                let order = Permutation::new(len, self.seed);
+                input.select(len, move |i| order.get(i))
+            }
+        })
     }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use super::Groups;
 use crate::fault::Fault;
 use crate::item::{Item, ItemId};
 use crate::link::Outlet;
@@ -20,43 +21,39 @@ const CHUNK: u64 = 64;
 pub struct Index<T> {
     len: u64,
     get: Arc<dyn Fn(u64) -> T + Send + Sync>,
-    keys: Option<Arc<dyn Fn(u64) -> u64 + Send + Sync>>,
+    groups: Option<Arc<Groups>>,
 }
 
 impl<T> Clone for Index<T> {
     fn clone(&self) -> Self {
-        Index { len: self.len, get: Arc::clone(&self.get), keys: self.keys.clone() }
+        Index { len: self.len, get: Arc::clone(&self.get), groups: self.groups.clone() }
     }
 }
 
 impl<T> Index<T> {
     /// `len` items, of which `get` computes the i-th.
     pub fn new(len: u64, get: impl Fn(u64) -> T + Send + Sync + 'static) -> Self {
-        Index { len, get: Arc::new(get), keys: None }
+        Index { len, get: Arc::new(get), groups: None }
     }
 
-    /// The same with the group that each item belongs to, such as the chunk that it is cut from:
-    /// items of one group may be visited together.
-    pub fn grouped_by(self, group: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
-        Index { keys: Some(Arc::new(group)), ..self }
+    /// The same with the groups of items that are best visited together, such as windows that are
+    /// cut from the same chunks. Lost where items are chosen among or put in another order.
+    ///
+    /// # Panics
+    /// If the groups are those of another number of items.
+    pub fn grouped(self, groups: Groups) -> Self {
+        assert_eq!(self.len, groups.len(), "the groups are those of all items");
+        Index { groups: Some(Arc::new(groups)), ..self }
     }
 
     /// `len` of these items (some may come several times), of which the i-th is the one at
     /// `place(i)`.
-    pub fn select(
-        self,
-        len: u64,
-        place: impl Fn(u64) -> u64 + Send + Sync + Clone + 'static,
-    ) -> Self
+    pub fn select(self, len: u64, place: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self
     where
         T: 'static,
     {
-        let Index { get, keys, .. } = self;
-        let of = place.clone();
-        let keys = keys.map(|keys| -> Arc<dyn Fn(u64) -> u64 + Send + Sync> {
-            Arc::new(move |i| keys(of(i)))
-        });
-        Index { len, get: Arc::new(move |i| get(place(i))), keys }
+        let get = self.get;
+        Index { len, get: Arc::new(move |i| get(place(i))), groups: None }
     }
 
     /// How many items there are.
@@ -74,9 +71,9 @@ impl<T> Index<T> {
         (self.get)(i)
     }
 
-    /// The group of the i-th item, if items have groups.
-    pub fn group(&self, i: u64) -> Option<u64> {
-        self.keys.as_ref().map(|keys| keys(i))
+    /// The groups of items that are best visited together, if there are any.
+    pub fn groups(&self) -> Option<&Groups> {
+        self.groups.as_deref()
     }
 }
 

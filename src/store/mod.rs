@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use object_store::{GetOptions, GetRange, ObjectStore};
@@ -40,6 +41,17 @@ struct Inner {
     place: Place,
     pool: Pool,
     requests: Semaphore,
+    asked: AtomicU64,
+    read: AtomicU64,
+}
+
+/// What was asked of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Requests for objects or ranges of them; for files, reads.
+    pub requests: u64,
+    /// Bytes that came back.
+    pub bytes: u64,
 }
 
 /// Which part of an object.
@@ -90,7 +102,14 @@ impl Store {
 
     fn new(url: String, place: Place) -> Store {
         let (pool, requests) = (Pool::default(), Semaphore::new(REQUESTS));
-        Store(Arc::new(Inner { url, place, pool, requests }))
+        let (asked, read) = Default::default();
+        Store(Arc::new(Inner { url, place, pool, requests, asked, read }))
+    }
+
+    /// What was asked of it so far, over all handles.
+    pub fn stats(&self) -> StoreStats {
+        let Inner { asked, read, .. } = &*self.0;
+        StoreStats { requests: asked.load(Relaxed), bytes: read.load(Relaxed) }
     }
 
     /// Its URL, without credentials.
@@ -140,6 +159,13 @@ impl Store {
     /// 64 such requests are in flight for one store; others wait.
     pub(crate) async fn get(&self, key: &str, part: Part, most: u64) -> Result<Bytes, StoreError> {
         let _permit = self.0.requests.acquire().await.expect("the semaphore is never closed");
+        self.0.asked.fetch_add(1, Relaxed);
+        let bytes = self.get_now(key, part, most).await?;
+        self.0.read.fetch_add(bytes.len() as u64, Relaxed);
+        Ok(bytes)
+    }
+
+    async fn get_now(&self, key: &str, part: Part, most: u64) -> Result<Bytes, StoreError> {
         if let Place::Local(_) = self.0.place {
             let (store, key) = (self.clone(), key.to_owned());
             let read = move || store.read_file(&key, &part, most);

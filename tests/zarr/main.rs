@@ -4,5 +4,6 @@ mod cloud;
 mod fixture;
 mod hostile;
 mod layouts;
+mod once;
 mod server;
 mod windows;

@@ -5,14 +5,19 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::cache::{ChunkCache, Ticket};
 use super::error::{ZarrError, hint};
+use super::fetch::each_chunk;
 use super::index_cache::IndexCache;
 use super::variable::{Variable, numbers};
 use super::windows::WindowsSpec;
 use super::{meta, windows};
 use crate::item::{DType, Spec};
+use crate::source::Groups;
 use crate::store::Store;
 
+/// Bytes of chunks that are kept for later windows, unless told otherwise.
+const CACHE: u64 = 512 << 20;
 /// A window of more bytes is refused: it was surely not meant.
 const WINDOW_MAX: u64 = 1 << 40;
 /// A window that touches more chunks is refused.
@@ -23,6 +28,8 @@ pub(super) struct Dataset {
     pub(super) store: Store,
     pub(super) variables: Vec<Variable>,
     pub(super) indexes: IndexCache,
+    /// Chunks that windows share, if they do.
+    pub(super) cache: Option<Arc<ChunkCache>>,
     axes: Vec<Axis>,
     /// How many windows there are.
     pub(super) len: u64,
@@ -50,9 +57,81 @@ impl Dataset {
         };
         let len = len.ok_or_else(too_many)?;
         let (store, indexes) = (store.clone(), IndexCache::default());
-        let dataset = Dataset { store, variables, indexes, axes, len };
+        let mut dataset = Dataset { store, variables, indexes, cache: None, axes, len };
         dataset.check()?;
+        if dataset.windows_share_chunks() {
+            dataset.cache = Some(ChunkCache::new(spec.cache.unwrap_or(CACHE)));
+        }
         Ok(dataset)
+    }
+
+    /// Whether a chunk can be wanted by more than one window.
+    fn windows_share_chunks(&self) -> bool {
+        self.variables.iter().any(|variable| {
+            self.axes.iter().filter(|axis| axis.count > 1).any(|axis| {
+                match variable.dims.iter().position(|dim| *dim == axis.name) {
+                    // All windows along this axis read the same of it.
+                    None => true,
+                    Some(dim) => {
+                        let chunk = variable.chunk[dim].get();
+                        axis.stride < axis.size.next_multiple_of(chunk)
+                            || !axis.stride.is_multiple_of(chunk)
+                    }
+                }
+            })
+        })
+    }
+
+    /// Says that the window `number` is on its way and will want its chunks.
+    pub(super) fn announce(&self, number: u64) -> Option<Ticket> {
+        let cache = self.cache.as_ref()?;
+        let mut chunks = Vec::new();
+        for (at, variable) in self.variables.iter().enumerate() {
+            each_chunk(variable, &self.region(variable, number), |place| {
+                chunks.push(variable.chunk_id(at, place));
+            });
+        }
+        Some(cache.announce(chunks.into()))
+    }
+
+    /// How windows group: those of a group are cut from the same chunks.
+    pub(super) fn groups(&self) -> Groups {
+        let axes = self.axes.iter().map(|axis| {
+            let chunks = self.variables.iter().filter_map(|variable| {
+                let dim = variable.dims.iter().position(|dim| *dim == axis.name)?;
+                Some(variable.chunk[dim].get())
+            });
+            // Windows larger than a chunk share chunks with their neighbours on both sides: of four
+            // times as many as overlap, one in five chunks is wanted twice.
+            let chunk = chunks.max().unwrap_or(1);
+            let overlapping = if axis.size > axis.stride { 4 * axis.size } else { 0 };
+            let per = (chunk.max(overlapping) / axis.stride).clamp(1, axis.count.max(1));
+            (axis.count, per)
+        });
+        let groups = Groups::new(axes);
+        let first = self.region_of_group(&groups);
+        let bytes: u64 = (self.variables.iter().zip(first))
+            .map(|(variable, chunks)| chunks.saturating_mul(variable.decoded_bytes()))
+            .fold(0, u64::saturating_add);
+        // Half the budget: while some groups are used up, the next ones come in.
+        let budget = self.cache.as_ref().map_or(0, |cache| cache.budget());
+        groups.mixing(budget / 2 / bytes.max(1))
+    }
+
+    /// How many chunks of each variable the windows of one group want.
+    fn region_of_group(&self, groups: &Groups) -> Vec<u64> {
+        let per: Vec<_> = groups.per().collect();
+        let chunks = |variable: &Variable| {
+            let mut region = self.region(variable, 0);
+            for (axis, per) in self.axes.iter().zip(&per) {
+                if let Some(dim) = variable.dims.iter().position(|dim| *dim == axis.name) {
+                    region[dim].end = axis.size + (per - 1) * axis.stride;
+                }
+            }
+            let along = region.iter().zip(&variable.chunk);
+            along.map(|(range, chunk)| range.end.div_ceil(chunk.get())).product()
+        };
+        self.variables.iter().map(chunks).collect()
     }
 
     /// Refuses windows whose size or chunks can't be meant.

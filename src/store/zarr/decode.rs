@@ -10,7 +10,7 @@ use zarrs::array::ArraySubset;
 use super::dataset::Dataset;
 use super::disjoint::{Decoder, Target};
 use super::error::DecodeError;
-use super::fetch::{Chunk, Encoded};
+use super::fetch::{Chunk, Data, Encoded};
 use super::variable::{Variable, numbers};
 use crate::item::{Batch, Pool, Tensor};
 
@@ -25,7 +25,7 @@ pub fn decode(pool: &Pool) -> impl Fn(Encoded) -> Result<Batch, DecodeError> + S
 }
 
 fn batch(pool: &Pool, encoded: Encoded) -> Result<Batch, DecodeError> {
-    let Encoded { windows, chunks } = encoded;
+    let Encoded { mut windows, chunks } = encoded;
     let Some(first) = windows.first() else {
         return Ok(Batch::new(Vec::new(), windows));
     };
@@ -46,6 +46,8 @@ fn batch(pool: &Pool, encoded: Encoded) -> Result<Batch, DecodeError> {
         placing.place(chunk, &numbers, pool).map_err(|why| DecodeError { key: key(of, chunk), why })
     })?;
     drop(targets);
+    // Their chunks are no longer wanted by these.
+    windows.iter_mut().for_each(|window| window.ticket = None);
     Ok(Batch::new(tensors, windows))
 }
 
@@ -83,9 +85,13 @@ impl Placing<'_> {
             .iter()
             .map(|&user| self.part(chunk, user, windows[user as usize]))
             .collect();
-        let Some(encoded) = &chunk.bytes else {
-            let fill = self.of.fill_value().as_ne_bytes();
-            return parts.into_iter().try_for_each(|part| self.target.fill(part.to, fill));
+        let encoded = match &chunk.data {
+            Data::Fill => {
+                let fill = self.of.fill_value().as_ne_bytes();
+                return parts.into_iter().try_for_each(|part| self.target.fill(part.to, fill));
+            }
+            Data::Decoded(buffer) => return self.copy(&parts, buffer),
+            Data::Encoded(bytes) => bytes,
         };
         self.of.guard.check(encoded, self.of.decoded_bytes())?;
         let decoder = Decoder {
@@ -95,17 +101,29 @@ impl Placing<'_> {
             fill: self.of.fill_value(),
             is_plain_zstd: self.of.is_plain_zstd,
         };
+        let scratch = || {
+            let shape = numbers(&self.of.chunk);
+            let mut scratch = pool.take(self.of.decoded_bytes() as usize);
+            let whole = ArraySubset::new_with_shape(shape.clone());
+            let target = Target::new(&mut scratch, &shape, self.of.dtype.size());
+            target.decode(whole, encoded, &decoder).map(|()| scratch)
+        };
+        if let Some(cache) = &self.dataset.cache {
+            let id = self.of.chunk_id(chunk.variable, &chunk.place);
+            if let Some(shared) = cache.decoded(id, chunk.users.len(), scratch) {
+                return self.copy(&parts, &shared?);
+            }
+        }
         if let [Part { to, is_whole: true, .. }] = &parts[..] {
             return self.target.decode(to.clone(), encoded, &decoder);
         }
+        self.copy(&parts, &scratch()?)
+    }
+
+    /// Copies parts of a decoded chunk to their places.
+    fn copy(&self, parts: &[Part], decoded: &[u8]) -> Result<(), String> {
         let shape = numbers(&self.of.chunk);
-        let mut scratch = pool.take(self.of.decoded_bytes() as usize);
-        let whole = ArraySubset::new_with_shape(shape.clone());
-        Target::new(&mut scratch, &shape, self.of.dtype.size()).decode(whole, encoded, &decoder)?;
-        for part in &parts {
-            self.target.copy(&part.to, &scratch, &shape, &part.from)?;
-        }
-        Ok(())
+        parts.iter().try_for_each(|part| self.target.copy(&part.to, decoded, &shape, &part.from))
     }
 
     /// What the window `number`, at place `user` of the batch, takes of the chunk.

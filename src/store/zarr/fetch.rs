@@ -8,11 +8,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 
+use super::cache::{Claim, Found};
 use super::dataset::Dataset;
 use super::error::ZarrError;
+use super::shard::{ShardIndex, Sharding};
 use super::variable::Variable;
 use super::windows::{Window, label_of};
-use crate::item::Label;
+use crate::item::{Buffer, Label};
 use crate::store::{Part, StoreError};
 
 /// Inner chunks of a shard that lie closer together than this are read in one request.
@@ -52,14 +54,38 @@ pub(super) struct Chunk {
     pub(super) place: Vec<u64>,
     /// Which of the windows need it.
     pub(super) users: Vec<u32>,
-    /// `None` if the store has no such chunk: it is all fill value.
-    pub(super) bytes: Option<Bytes>,
+    pub(super) data: Data,
+}
+
+/// What there is of a chunk.
+#[derive(Clone)]
+pub(super) enum Data {
+    /// The store has no such chunk: it is all fill value.
+    Fill,
+    Encoded(Bytes),
+    /// Another batch has decoded it already.
+    Decoded(Arc<Buffer>),
+}
+
+impl From<Found> for Data {
+    fn from(found: Found) -> Self {
+        found.map_or(Data::Fill, Data::Encoded)
+    }
+}
+
+impl Chunk {
+    fn encoded(&self) -> Option<&Bytes> {
+        match &self.data {
+            Data::Encoded(bytes) => Some(bytes),
+            Data::Fill | Data::Decoded(_) => None,
+        }
+    }
 }
 
 impl Encoded {
     /// Encoded bytes.
     pub fn bytes(&self) -> u64 {
-        self.chunks.iter().filter_map(|chunk| chunk.bytes.as_ref()).map(|b| b.len() as u64).sum()
+        self.chunks.iter().filter_map(Chunk::encoded).map(|bytes| bytes.len() as u64).sum()
     }
 
     /// How many chunks it holds; each is there once, however many windows need it.
@@ -140,14 +166,15 @@ fn plan(dataset: &Dataset, windows: &[Window]) -> Vec<Object> {
         .map(|((variable, object), chunks)| {
             let key = dataset.variables[variable].key(&object);
             let chunks = chunks.into_iter();
-            let chunks = chunks.map(|(place, users)| Chunk { variable, place, users, bytes: None });
+            let chunks =
+                chunks.map(|(place, users)| Chunk { variable, place, users, data: Data::Fill });
             Object { variable, key, chunks: chunks.collect() }
         })
         .collect()
 }
 
 /// Calls `f` with the place of each chunk that holds a part of `region`.
-fn each_chunk(variable: &Variable, region: &[Range<u64>], mut f: impl FnMut(&[u64])) {
+pub(super) fn each_chunk(variable: &Variable, region: &[Range<u64>], mut f: impl FnMut(&[u64])) {
     if region.iter().any(|range| range.is_empty()) {
         return;
     }
@@ -168,56 +195,116 @@ fn each_chunk(variable: &Variable, region: &[Range<u64>], mut f: impl FnMut(&[u6
     }
 }
 
+/// Brings the chunks of an object: what is kept or under way already is not asked for again.
 async fn read(dataset: &Dataset, object: Object) -> Result<Vec<Chunk>, ZarrError> {
     let Object { variable, key, mut chunks } = object;
+    let place = (variable, &*key);
+    let Some(cache) = &dataset.cache else {
+        request(dataset, place, chunks.iter_mut().collect()).await?;
+        return Ok(chunks);
+    };
     let of = &dataset.variables[variable];
-    let most = of.encoded_max();
-    let Some(sharding) = &of.sharding else {
-        let bytes = there(dataset.store.get(&key, Part::Whole, most).await)?;
-        for chunk in &mut chunks {
-            chunk.bytes.clone_from(&bytes);
-        }
-        return Ok(chunks);
-    };
-    let read_index = async {
-        let needs_size = sharding.needs_size() && !dataset.store.has_suffix_ranges();
-        let size = match needs_size {
-            true => there(dataset.store.size(&key).await)?,
-            false => None,
-        };
-        if needs_size && size.is_none() {
-            return Ok(None);
-        }
-        let part = sharding.index_part(size);
-        let Some(bytes) = there(dataset.store.get(&key, part, sharding.index_bytes).await)? else {
-            return Ok(None);
-        };
-        let bad = |why| ZarrError::Metadata { name: format!("{} of {key}", "the index"), why };
-        Ok::<_, ZarrError>(Some(Arc::new(sharding.decode(&bytes, most).map_err(bad)?)))
-    };
-    let Some(index) = dataset.indexes.get(&key, read_index).await? else {
-        return Ok(chunks);
-    };
-    let mut ranges = Vec::with_capacity(chunks.len());
-    let mut present = Vec::with_capacity(chunks.len());
+    let (mut mine, mut flights, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for chunk in &mut chunks {
-        let within = chunk.place.iter().zip(&sharding.chunks);
-        let place = within.fold(0, |place, (at, n)| place * n + at % n);
-        if let Some(range) = index.get(place) {
-            ranges.push(range);
-            present.push(chunk);
+        match cache.claim(of.chunk_id(variable, &chunk.place)) {
+            Claim::Encoded(found) => chunk.data = found.into(),
+            Claim::Decoded(buffer) => chunk.data = Data::Decoded(buffer),
+            Claim::Mine(flight) => {
+                flights.push((flight, chunk.users.len()));
+                mine.push(chunk);
+            }
+            Claim::Others(flight) => others.push((chunk, flight)),
         }
     }
-    let parts = object_store::coalesce_ranges(
-        &ranges,
-        |range| dataset.store.get(&key, Part::Range(range), u64::MAX),
-        GAP,
-    )
-    .await?;
-    for (chunk, bytes) in present.into_iter().zip(parts) {
-        chunk.bytes = Some(bytes);
+    if !mine.is_empty() {
+        let found = request(dataset, place, mine).await?;
+        for ((flight, users), found) in flights.into_iter().zip(&found) {
+            flight.into_iter().for_each(|flight| flight.land(found, users));
+        }
+    }
+    // Only now, with nothing of its own left to do, does it wait for others.
+    for (chunk, mut flight) in others {
+        loop {
+            if let Ok(landed) = flight.wait_for(Option::is_some).await {
+                chunk.data = landed.clone().flatten().into();
+                break;
+            }
+            // The one that fetched it gave up.
+            match cache.claim(of.chunk_id(variable, &chunk.place)) {
+                Claim::Encoded(found) => chunk.data = found.into(),
+                Claim::Decoded(buffer) => chunk.data = Data::Decoded(buffer),
+                Claim::Others(next) => {
+                    flight = next;
+                    continue;
+                }
+                Claim::Mine(next) => {
+                    let users = chunk.users.len();
+                    let found = request(dataset, place, vec![chunk]).await?;
+                    next.into_iter().for_each(|flight| flight.land(&found[0], users));
+                }
+            }
+            break;
+        }
     }
     Ok(chunks)
+}
+
+/// Asks the store for chunks of one object.
+async fn request(
+    dataset: &Dataset,
+    (variable, key): (usize, &str),
+    chunks: Vec<&mut Chunk>,
+) -> Result<Vec<Found>, ZarrError> {
+    let of = &dataset.variables[variable];
+    let most = of.encoded_max();
+    let mut found = vec![None; chunks.len()];
+    if let Some(sharding) = &of.sharding {
+        let read_index = read_index(dataset, key, sharding, most);
+        if let Some(index) = dataset.indexes.get(key, read_index).await? {
+            let (mut ranges, mut present) = (Vec::new(), Vec::new());
+            for (chunk, found) in chunks.iter().zip(&mut found) {
+                let within = chunk.place.iter().zip(&sharding.chunks);
+                let place = within.fold(0, |place, (at, n)| place * n + at % n);
+                if let Some(range) = index.get(place) {
+                    ranges.push(range);
+                    present.push(found);
+                }
+            }
+            let get = |range| dataset.store.get(key, Part::Range(range), u64::MAX);
+            let parts = object_store::coalesce_ranges(&ranges, get, GAP).await?;
+            for (found, bytes) in present.into_iter().zip(parts) {
+                *found = Some(bytes);
+            }
+        }
+    } else {
+        found.fill(there(dataset.store.get(key, Part::Whole, most).await)?);
+    }
+    for (chunk, found) in chunks.into_iter().zip(&found) {
+        chunk.data = found.clone().into();
+    }
+    Ok(found)
+}
+
+async fn read_index(
+    dataset: &Dataset,
+    key: &str,
+    sharding: &Sharding,
+    most: u64,
+) -> Result<Option<Arc<ShardIndex>>, ZarrError> {
+    let needs_size = sharding.needs_size() && !dataset.store.has_suffix_ranges();
+    let size = match needs_size {
+        true => there(dataset.store.size(key).await)?,
+        false => None,
+    };
+    if needs_size && size.is_none() {
+        return Ok(None);
+    }
+    let part = sharding.index_part(size);
+    let Some(bytes) = there(dataset.store.get(key, part, sharding.index_bytes).await)? else {
+        return Ok(None);
+    };
+    let bad = |why| ZarrError::Metadata { name: format!("the index of {key}"), why };
+    Ok(Some(Arc::new(sharding.decode(&bytes, most).map_err(bad)?)))
 }
 
 /// What is not there is no error here.

@@ -1,6 +1,7 @@
 //! Zarr: windows, the chunks that hold them, and their values. Reads v3 (regular chunks, sharded or
 //! not, with or without consolidated metadata) and v2.
 
+mod cache;
 mod dataset;
 mod decode;
 mod disjoint;

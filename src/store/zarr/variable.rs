@@ -10,6 +10,7 @@ use zarrs::array::{Array, ArrayMetadata, ChunkShape, DataType, FillValue};
 use zarrs::metadata_ext::codec::sharding::ShardingCodecConfigurationV1;
 use zarrs::storage::store::MemoryStore;
 
+use super::cache::ChunkId;
 use super::error::ZarrError;
 use super::guard::Guard;
 use super::meta::Found;
@@ -113,6 +114,14 @@ impl Variable {
 
     pub(super) fn fill_value(&self) -> &FillValue {
         self.array.fill_value()
+    }
+
+    /// The chunk at `place` of the grid of the variable that is the `at`-th of its dataset.
+    pub(super) fn chunk_id(&self, at: usize, place: &[u64]) -> ChunkId {
+        let grid = self.shape.iter().zip(&self.chunk);
+        let place = (grid.zip(place))
+            .fold(0, |number, ((len, chunk), at)| number * len.div_ceil(chunk.get()) + at);
+        ChunkId { variable: at as u32, place }
     }
 
     /// The key of the object that holds the chunk, or the shard, at `place` of the outer grid.

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::cache::Ticket;
 use super::dataset::Dataset;
 use super::error::ZarrError;
 use crate::item::{DType, Label};
@@ -34,6 +35,10 @@ pub struct WindowsSpec {
     /// How many entries neighbouring windows share; the other way to say `stride`.
     #[serde(default)]
     pub overlap: Extents,
+    /// Bytes of chunks that may be kept because another window will want them. Default: 512 MiB.
+    /// Nothing is kept where no two windows share a chunk.
+    #[serde(default)]
+    pub cache: Option<u64>,
 }
 
 /// Numbers of entries by dimension, in the order in which they were given.
@@ -136,8 +141,13 @@ pub(super) fn stride(spec: &WindowsSpec, dim: &str, size: u64) -> Result<u64, St
 pub fn windows(store: &Store, spec: &WindowsSpec) -> Result<Indexed<Window>, ZarrError> {
     let dataset = Arc::new(Dataset::open(store, spec)?);
     let len = dataset.len;
-    let window = move |number| Window { dataset: Arc::clone(&dataset), number };
-    Ok(source::index("windows", Index::new(len, window)))
+    let groups = dataset.groups();
+    let window = move |number| Window {
+        ticket: dataset.announce(number).map(Arc::new),
+        dataset: Arc::clone(&dataset),
+        number,
+    };
+    Ok(source::index("windows", Index::new(len, window).grouped(groups)))
 }
 
 /// Coordinates to read: one window into the variables of a dataset. Cheap to clone.
@@ -145,6 +155,8 @@ pub fn windows(store: &Store, spec: &WindowsSpec) -> Result<Indexed<Window>, Zar
 pub struct Window {
     pub(super) dataset: Arc<Dataset>,
     pub(super) number: u64,
+    /// Says that it will want its chunks, until they are decoded.
+    pub(super) ticket: Option<Arc<Ticket>>,
 }
 
 impl Window {

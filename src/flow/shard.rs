@@ -1,0 +1,76 @@
+//! The share of one rank.
+
+use std::marker::PhantomData;
+
+use crate::link::{Inlet, Outlet};
+use crate::source::Index;
+use crate::stage::{Stage, Stop};
+
+/// What happens to items that do not divide among the ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Uneven {
+    /// The last few items are left out, fewer than there are ranks.
+    #[default]
+    Drop,
+    /// The last ranks get the first items of all once more, fewer than there are ranks.
+    Pad,
+}
+
+/// The share of one rank, see [`shard`].
+#[derive(Debug)]
+pub struct Shard<T> {
+    rank: u64,
+    world: u64,
+    uneven: Uneven,
+    items: PhantomData<fn(T)>,
+}
+
+/// The items of the rank `rank` of `world`. Every rank gets equally many, whatever there are, so
+/// that none waits for another at the end of an epoch. Behind a shuffle with the same seed on every
+/// rank the shares are random and disjoint; each is a run of neighbours in that order, so that ranks
+/// do not read each other's chunks.
+///
+/// It needs a source whose items are computed by position.
+///
+/// # Panics
+/// If `rank` is not below `world`.
+pub fn shard<T>(rank: u64, world: u64) -> Shard<T> {
+    assert!(rank < world, "the ranks of a world of {world} are 0 to {}", world.saturating_sub(1));
+    Shard { rank, world, uneven: Uneven::Drop, items: PhantomData }
+}
+
+impl<T> Shard<T> {
+    /// What happens to items that do not divide among the ranks.
+    pub fn uneven(self, uneven: Uneven) -> Self {
+        Shard { uneven, ..self }
+    }
+}
+
+impl<T: Send + 'static> Stage for Shard<T> {
+    type In = T;
+    type Out = T;
+
+    fn name(&self) -> &str {
+        "shard"
+    }
+
+    fn needs_index(&self) -> bool {
+        true
+    }
+
+    async fn run(self, _: &mut Inlet<T>, _: &mut Outlet<T>) -> Result<(), Stop> {
+        // The plan is refused before it comes to this.
+        Err(Stop::failed("a stream can't be shared out among ranks"))
+    }
+
+    fn index(self, input: Index<T>) -> Result<Index<T>, (Self, Index<T>)> {
+        let all = input.len();
+        let share = match self.uneven {
+            Uneven::Drop => all / self.world,
+            Uneven::Pad => all.div_ceil(self.world),
+        };
+        let start = self.rank * share;
+        Ok(input.select(share, move |i| (start + i) % all))
+    }
+}

@@ -1,0 +1,415 @@
+//! Chunks that several windows want: each is fetched and decoded once, and kept as long as a window
+//! that is already on its way will want it and the budget allows.
+//!
+//! The source computes windows far ahead of the fetch, so the next uses of a chunk are known. What
+//! is kept is therefore chosen by the future, not by the past: the chunk whose next use is farthest
+//! goes first (Belady's rule, optimal for what is known), and one that nobody is known to want is
+//! not kept at all.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::item::Buffer;
+
+/// What an entry costs beside its data.
+const ENTRY: u64 = 64;
+
+/// A chunk of a dataset: the variable, and its place in the grid in row-major order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ChunkId {
+    pub(super) variable: u32,
+    pub(super) place: u64,
+}
+
+/// An encoded chunk; `None` if the store has none, so that it is all fill value.
+pub(super) type Found = Option<Bytes>;
+
+type Decoding = Arc<OnceLock<Result<Arc<Buffer>, String>>>;
+
+/// The chunks of a dataset that windows share.
+pub(super) struct ChunkCache {
+    state: Mutex<State>,
+    budget: u64,
+    announced: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    chunks: HashMap<ChunkId, Entry>,
+    /// What is kept, by next use.
+    kept: BTreeSet<(u64, ChunkId)>,
+    bytes: u64,
+}
+
+#[derive(Default)]
+struct Entry {
+    /// The windows on their way that want it, by number of announcement.
+    uses: VecDeque<u64>,
+    kept: Option<Kept>,
+    /// Filled by the call that fetches it now.
+    flight: Option<watch::Receiver<Option<Found>>>,
+    decoding: Option<Decoding>,
+}
+
+#[derive(Clone)]
+enum Kept {
+    Encoded(Found),
+    Decoded(Arc<Buffer>),
+}
+
+impl Kept {
+    fn bytes(&self) -> u64 {
+        ENTRY
+            + match self {
+                Kept::Encoded(found) => found.as_ref().map_or(0, |bytes| bytes.len() as u64),
+                Kept::Decoded(buffer) => buffer.capacity() as u64,
+            }
+    }
+}
+
+/// What there is of a chunk that a call wants.
+pub(super) enum Claim {
+    Encoded(Found),
+    Decoded(Arc<Buffer>),
+    /// Nothing: the caller fetches it and tells the others, if there are any.
+    Mine(Option<Flight>),
+    /// Another call fetches it now.
+    Others(watch::Receiver<Option<Found>>),
+}
+
+/// The promise to fetch a chunk. Dropping it lets another call try.
+pub(super) struct Flight {
+    cache: Arc<ChunkCache>,
+    id: ChunkId,
+    done: Option<watch::Sender<Option<Found>>>,
+}
+
+impl Flight {
+    /// Tells those who wait, and keeps the chunk if it is wanted beyond `users` windows.
+    pub(super) fn land(mut self, found: &Found, users: usize) {
+        let Some(done) = self.done.take() else { return };
+        let mut state = self.cache.state.lock();
+        if let Some(entry) = state.chunks.get_mut(&self.id) {
+            entry.flight = None;
+            if entry.uses.len() > users {
+                state.keep(self.id, Kept::Encoded(found.clone()), self.cache.budget);
+            }
+            state.tidy(self.id);
+        }
+        drop(state);
+        done.send_replace(Some(found.clone()));
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if self.done.is_some() {
+            let mut state = self.cache.state.lock();
+            if let Some(entry) = state.chunks.get_mut(&self.id) {
+                entry.flight = None;
+                state.tidy(self.id);
+            }
+        }
+    }
+}
+
+/// A window's announcement that it will want its chunks; withdrawn when it is dropped.
+pub(super) struct Ticket {
+    cache: Arc<ChunkCache>,
+    number: u64,
+    chunks: Box<[ChunkId]>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut left = Vec::new();
+        let mut state = self.cache.state.lock();
+        for id in &self.chunks {
+            left.extend(state.withdraw(*id, self.number));
+        }
+        drop(state);
+        // Memory goes back to its pool without the lock.
+        drop(left);
+    }
+}
+
+impl ChunkCache {
+    pub(super) fn new(budget: u64) -> Arc<Self> {
+        Arc::new(ChunkCache { state: Mutex::default(), budget, announced: AtomicU64::new(0) })
+    }
+
+    /// Bytes that it may keep.
+    pub(super) fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// A window that wants `chunks` is on its way.
+    pub(super) fn announce(self: &Arc<Self>, chunks: Box<[ChunkId]>) -> Ticket {
+        let mut state = self.state.lock();
+        // Under the lock, so that the uses of a chunk are in order.
+        let number = self.announced.fetch_add(1, Relaxed);
+        for id in &chunks {
+            state.chunks.entry(*id).or_default().uses.push_back(number);
+        }
+        drop(state);
+        Ticket { cache: Arc::clone(self), number, chunks }
+    }
+
+    /// What there is of a chunk.
+    pub(super) fn claim(self: &Arc<Self>, id: ChunkId) -> Claim {
+        let mut state = self.state.lock();
+        let Some(entry) = state.chunks.get_mut(&id) else { return Claim::Mine(None) };
+        match (&entry.kept, &entry.flight) {
+            (Some(Kept::Encoded(found)), _) => Claim::Encoded(found.clone()),
+            (Some(Kept::Decoded(buffer)), _) => Claim::Decoded(Arc::clone(buffer)),
+            (None, Some(flight)) => Claim::Others(flight.clone()),
+            (None, None) => {
+                let (done, flight) = watch::channel(None);
+                entry.flight = Some(flight);
+                Claim::Mine(Some(Flight { cache: Arc::clone(self), id, done: Some(done) }))
+            }
+        }
+    }
+
+    /// The decoded chunk, if others than the `users` windows of the caller want it: kept, or made
+    /// by `decode`, which one caller runs while the others wait.
+    pub(super) fn decoded(
+        &self,
+        id: ChunkId,
+        users: usize,
+        decode: impl FnOnce() -> Result<Buffer, String>,
+    ) -> Option<Result<Arc<Buffer>, String>> {
+        let decoding = {
+            let mut state = self.state.lock();
+            let entry = state.chunks.get_mut(&id)?;
+            if let Some(Kept::Decoded(buffer)) = &entry.kept {
+                return Some(Ok(Arc::clone(buffer)));
+            }
+            if entry.uses.len() <= users && entry.decoding.is_none() {
+                return None;
+            }
+            Arc::clone(entry.decoding.get_or_insert_default())
+        };
+        let decoded = decoding.get_or_init(|| decode().map(Arc::new)).clone();
+        let mut state = self.state.lock();
+        let mut left = None;
+        if let Some(entry) = state.chunks.get_mut(&id)
+            && entry.decoding.as_ref().is_some_and(|now| Arc::ptr_eq(now, &decoding))
+        {
+            entry.decoding = None;
+            if let Ok(buffer) = &decoded
+                && entry.uses.len() > users
+            {
+                left = state.replace(id, Kept::Decoded(Arc::clone(buffer)), self.budget);
+            }
+            state.tidy(id);
+        }
+        drop(state);
+        drop(left);
+        Some(decoded)
+    }
+
+    /// Bytes that it keeps now.
+    #[cfg(test)]
+    fn bytes(&self) -> u64 {
+        self.state.lock().bytes
+    }
+}
+
+impl State {
+    /// When the chunk is wanted next, as far as is known.
+    fn next(&self, id: ChunkId) -> Option<u64> {
+        self.chunks.get(&id)?.uses.front().copied()
+    }
+
+    fn withdraw(&mut self, id: ChunkId, number: u64) -> Option<Kept> {
+        let before = self.next(id);
+        let entry = self.chunks.get_mut(&id)?;
+        let at = entry.uses.partition_point(|other| *other < number);
+        if entry.uses.get(at) == Some(&number) {
+            entry.uses.remove(at);
+        }
+        let after = entry.uses.front().copied();
+        let is_kept = entry.kept.is_some();
+        if is_kept && after != before {
+            self.kept.remove(&(before.unwrap_or(u64::MAX), id));
+            match after {
+                Some(next) => _ = self.kept.insert((next, id)),
+                None => return self.forget(id),
+            }
+        } else if after.is_none() {
+            return self.forget(id);
+        }
+        None
+    }
+
+    /// Drops what is kept of a chunk that nobody wants any more; gives it for dropping.
+    fn forget(&mut self, id: ChunkId) -> Option<Kept> {
+        let entry = self.chunks.get_mut(&id)?;
+        let kept = entry.kept.take();
+        self.bytes -= kept.as_ref().map_or(0, Kept::bytes);
+        self.tidy(id);
+        kept
+    }
+
+    /// Forgets a chunk about which there is nothing to know.
+    fn tidy(&mut self, id: ChunkId) {
+        let idle = |entry: &Entry| {
+            entry.uses.is_empty()
+                && entry.kept.is_none()
+                && entry.flight.is_none()
+                && entry.decoding.is_none()
+        };
+        if self.chunks.get(&id).is_some_and(idle) {
+            self.chunks.remove(&id);
+        }
+    }
+
+    /// Keeps a chunk, at the cost of those that are wanted later. Does nothing if all others are
+    /// wanted sooner.
+    fn keep(&mut self, id: ChunkId, what: Kept, budget: u64) {
+        let Some(next) = self.next(id) else { return };
+        let bytes = what.bytes();
+        // Only if it pays: first see what would have to go.
+        let mut freed = 0;
+        let mut going = 0;
+        for (later, other) in self.kept.iter().rev() {
+            if self.bytes + bytes - freed <= budget || *later <= next {
+                break;
+            }
+            freed += self.chunks[other].kept.as_ref().map_or(0, Kept::bytes);
+            going += 1;
+        }
+        if self.bytes + bytes - freed > budget {
+            return;
+        }
+        for _ in 0..going {
+            if let Some((_, other)) = self.kept.pop_last()
+                && let Some(entry) = self.chunks.get_mut(&other)
+            {
+                self.bytes -= entry.kept.take().as_ref().map_or(0, Kept::bytes);
+            }
+        }
+        if let Some(entry) = self.chunks.get_mut(&id) {
+            entry.kept = Some(what);
+            self.bytes += bytes;
+            self.kept.insert((next, id));
+        }
+    }
+
+    /// Keeps `what` in the place of what is kept of the chunk now, which stays if there is no room.
+    fn replace(&mut self, id: ChunkId, what: Kept, budget: u64) -> Option<Kept> {
+        let next = self.next(id)?;
+        let before = self.chunks.get_mut(&id)?.kept.take();
+        if let Some(before) = &before {
+            self.bytes -= before.bytes();
+            self.kept.remove(&(next, id));
+        }
+        self.keep(id, what, budget);
+        if self.chunks.get(&id)?.kept.is_none()
+            && let Some(before) = before
+        {
+            self.keep(id, before, budget);
+            return None;
+        }
+        before
+    }
+}
+
+impl std::fmt::Debug for ChunkCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("ChunkCache")
+            .field("budget", &self.budget)
+            .field("bytes", &state.bytes)
+            .field("kept", &state.kept.len())
+            .field("wanted", &state.chunks.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(place: u64) -> ChunkId {
+        ChunkId { variable: 0, place }
+    }
+
+    fn fetch(cache: &Arc<ChunkCache>, place: u64, bytes: usize) -> bool {
+        match cache.claim(id(place)) {
+            Claim::Encoded(_) | Claim::Decoded(_) | Claim::Others(_) => false,
+            Claim::Mine(flight) => {
+                let flight = flight.expect("its uses are known");
+                flight.land(&Some(Bytes::from(vec![0; bytes])), 1);
+                true
+            }
+        }
+    }
+
+    /// Fetches that a sequence of uses costs.
+    fn fetches(sequence: &[u64], budget: u64) -> usize {
+        let cache = ChunkCache::new(budget);
+        let tickets: Vec<_> =
+            sequence.iter().map(|place| cache.announce(Box::new([id(*place)]))).collect();
+        let mut fetched = 0;
+        for (place, ticket) in sequence.iter().zip(tickets) {
+            fetched += usize::from(fetch(&cache, *place, 1000));
+            drop(ticket);
+            assert!(cache.bytes() <= budget);
+        }
+        let state = cache.state.lock();
+        assert!(state.chunks.is_empty() && state.kept.is_empty() && state.bytes == 0);
+        fetched
+    }
+
+    #[test]
+    fn the_chunk_wanted_last_goes_first() {
+        // With room for three, Belady's rule costs 7 faults on the textbook's sequence, of which
+        // the last use of a chunk need not be kept.
+        let sequence = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1];
+        let each = 1000 + ENTRY;
+        assert_eq!(fetches(&sequence, 20 * each), 6, "each chunk once if there is room");
+        assert_eq!(fetches(&sequence, 0), 20);
+        let some = fetches(&sequence, 3 * each);
+        assert!((6..=9).contains(&some), "{some}");
+    }
+
+    #[test]
+    fn a_flight_that_fails_lets_another_try() {
+        let cache = ChunkCache::new(1 << 20);
+        let tickets = [cache.announce(Box::new([id(1)])), cache.announce(Box::new([id(1)]))];
+        let Claim::Mine(Some(flight)) = cache.claim(id(1)) else { panic!("nobody has it") };
+        let Claim::Others(waiting) = cache.claim(id(1)) else { panic!("it is under way") };
+        drop(flight);
+        assert!(waiting.has_changed().is_err(), "those who wait learn of it");
+        assert!(matches!(cache.claim(id(1)), Claim::Mine(Some(_))));
+        drop(tickets);
+        assert!(cache.state.lock().chunks.is_empty());
+    }
+
+    #[test]
+    fn what_is_decoded_takes_the_place_of_what_is_encoded() {
+        let pool = crate::item::Pool::default();
+        let cache = ChunkCache::new(1 << 20);
+        let mut tickets: Vec<_> = (0..3).map(|_| cache.announce(Box::new([id(1)]))).collect();
+        assert!(fetch(&cache, 1, 1000));
+        let mut decodes = 0;
+        for _ in 0..2 {
+            let decoded = cache.decoded(id(1), 1, || {
+                decodes += 1;
+                Ok(pool.take(4096))
+            });
+            assert!(decoded.is_some_and(|decoded| decoded.is_ok()));
+            tickets.pop();
+        }
+        assert_eq!((decodes, cache.bytes()), (1, 4096 + ENTRY));
+        tickets.clear();
+        assert_eq!((cache.bytes(), pool.stats().lent_bytes), (0, 0));
+    }
+}

@@ -1,0 +1,171 @@
+//! However many windows want a chunk, it is fetched and decoded once, in any order that keeps the
+//! windows of a chunk together; and within a budget.
+
+use std::collections::BTreeSet;
+
+use forebay::prelude::*;
+use forebay::source::Groups;
+use serde_json::json;
+
+use crate::fixture::{batches, bytes, files, spec, store, v3, verify, zstd};
+
+const SHAPE: [u64; 3] = [12, 40, 60];
+const NAMES: [&str; 2] = ["t2m", "u10"];
+
+/// A store of whole fields, each a chunk: 12 steps of 2 variables.
+fn fields() -> (tempfile::TempDir, Store) {
+    let metadata = v3(SHAPE, [1, 40, 60], &json!([bytes(), zstd()]));
+    let folder = files(&store(&NAMES, &metadata));
+    let store = Store::open(folder.path().to_str().expect("UTF-8")).expect("opens");
+    (folder, store)
+}
+
+fn crops() -> WindowsSpec {
+    spec(&NAMES, &[("time", 1), ("y", 10), ("x", 12)])
+}
+
+/// Every window along the way, shuffled as told, in batches of 8.
+fn read(store: &Store, spec: &WindowsSpec, order: flow::Shuffle<Window>) -> (u64, u64) {
+    let before = store.stats().requests;
+    let windows = zarr::windows(store, spec).expect("windows");
+    let pipeline = Pipeline::from(windows)
+        .then(order)
+        .then(flow::batch(8))
+        .then(io::map("fetch", zarr::fetch).workers(6))
+        .then(cpu::map("decode", zarr::decode(&Pool::default())).workers(3));
+    let windows = verify(pipeline.run().expect("runs"), SHAPE);
+    (windows, store.stats().requests - before)
+}
+
+#[test]
+fn neighbours_in_order_share_their_chunks() {
+    let (_folder, store) = fields();
+    let windows = Pipeline::from(zarr::windows(&store, &crops()).expect("windows"));
+    let pipeline = windows
+        .then(flow::batch(8))
+        .then(io::map("fetch", zarr::fetch).workers(6))
+        .then(cpu::map("decode", zarr::decode(&Pool::default())).workers(3));
+    // 4 x 5 crops of each of 12 fields; 20 crops are two batches and a half.
+    assert_eq!(verify(pipeline.run().expect("runs"), SHAPE), 240);
+    assert_eq!(store.stats().requests, 24, "each chunk of both variables once");
+}
+
+#[test]
+fn windows_that_overlap_share_their_chunks() {
+    let (_folder, store) = fields();
+    let overlapping = WindowsSpec { stride: [("time", 1)].into(), ..spec(&NAMES, &[("time", 4)]) };
+    let run = batches(&store, &overlapping, 1).run().expect("runs");
+    assert_eq!(verify(run, SHAPE), 9);
+    assert_eq!(store.stats().requests, 24);
+}
+
+#[test]
+fn a_shuffle_by_chunks_reads_each_chunk_once() {
+    let (_folder, store) = fields();
+    for mixed in [Some(1), Some(3), None] {
+        let (windows, requests) = read(&store, &crops(), flow::shuffle(5).by_chunks(mixed));
+        assert_eq!((windows, requests), (240, 24), "{mixed:?}");
+    }
+    // A full shuffle as well, if everything fits.
+    assert_eq!(read(&store, &crops(), flow::shuffle(5)), (240, 24));
+}
+
+#[test]
+fn the_budget_is_kept_and_costs_requests() {
+    let (_folder, store) = fields();
+    let read = |cache: u64| {
+        let spec = WindowsSpec { cache: Some(cache), ..crops() };
+        read(&store, &spec, flow::shuffle(5))
+    };
+    let (all, none) = (read(1 << 30), read(0));
+    assert_eq!((all, none.0), ((240, 24), 240));
+    // Without a cache each batch of 8 asks for nearly 8 fields, two variables each.
+    assert!(none.1 > 200, "{none:?}");
+    // Room for half of the fields saves more than half of what is left: the future is known.
+    let field = 40 * 60 * 4 + 4096;
+    let half = read(12 * field);
+    assert!(half.1 < (24 + none.1) / 2, "{half:?} between {all:?} and {none:?}");
+}
+
+#[test]
+fn whole_chunks_in_order_are_decoded_in_place() {
+    let (_folder, store) = fields();
+    let pool = Pool::default();
+    let windows = zarr::windows(&store, &spec(&NAMES, &[("time", 1)])).expect("windows");
+    let mut run = Pipeline::from(windows)
+        .then(flow::batch(2))
+        .then(io::map("fetch", zarr::fetch).workers(2))
+        .then(cpu::map("decode", zarr::decode(&pool)).workers(1).buffer(1))
+        .run()
+        .expect("runs");
+    run.by_ref().for_each(|batch| _ = batch.expect("no fault"));
+    let stats = pool.stats();
+    // Two tensors a batch, and no scratch memory.
+    assert_eq!(stats.hits + stats.misses, 12, "{stats:?}");
+}
+
+/// Chunks whose fetch is given up are fetched by another call; runs that end early leave nothing.
+#[test]
+fn runs_that_end_early_leave_the_chunks_to_others() {
+    let (_folder, store) = fields();
+    let windows = zarr::windows(&store, &crops()).expect("windows");
+    let index = windows.into_index().expect("computed by position");
+    let pipeline = || {
+        Pipeline::from(source::index("windows", index.clone()))
+            .then(flow::shuffle(9).by_chunks(Some(4)))
+            .then(flow::batch(8))
+            .then(io::map("fetch", zarr::fetch).workers(6))
+            .then(cpu::map("decode", zarr::decode(&Pool::default())).workers(3))
+    };
+    for taken in 0..12 {
+        let mut run = pipeline().run().expect("runs");
+        assert_eq!(run.by_ref().take(taken).count(), taken);
+        run.close();
+    }
+    assert_eq!(verify(pipeline().run().expect("runs"), SHAPE), 240);
+    // With every window gone, nothing is kept: the pool has all of its memory back.
+    drop(index);
+    assert_eq!(store.pool().stats().lent_bytes, 0);
+}
+
+#[test]
+fn ranks_get_equal_disjoint_shares() {
+    let (_folder, store) = fields();
+    let spec = spec(&NAMES, &[("time", 1), ("y", 10), ("x", 13)]);
+    let share = |rank, world, uneven| {
+        let mut run = Pipeline::from(zarr::windows(&store, &spec).expect("windows"))
+            .then(flow::shuffle(3).by_chunks(Some(2)))
+            .then(flow::shard(rank, world).uneven(uneven))
+            .run()
+            .expect("runs");
+        run.by_ref().map(|window| window.expect("no fault").number()).collect::<Vec<_>>()
+    };
+    // 12 x 4 x 4 = 192 windows among 7 ranks.
+    for (uneven, each) in [(flow::Uneven::Drop, 27), (flow::Uneven::Pad, 28)] {
+        let shares: Vec<_> = (0..7).map(|rank| share(rank, 7, uneven)).collect();
+        assert!(shares.iter().all(|share| share.len() == each));
+        let all: BTreeSet<_> = shares.into_iter().flatten().collect();
+        let distinct = if uneven == flow::Uneven::Drop { 189 } else { 192 };
+        assert_eq!(all.len(), distinct);
+    }
+}
+
+#[test]
+fn a_batch_draws_from_as_many_chunks_as_said() {
+    let (_folder, store) = fields();
+    let windows = zarr::windows(&store, &crops()).expect("windows");
+    let groups = windows.into_index().expect("by position").groups().expect("groups").clone();
+    assert_eq!((groups.len(), groups.count()), (240, 12));
+    let mut run = Pipeline::from(zarr::windows(&store, &crops()).expect("windows"))
+        .then(flow::shuffle(1).by_chunks(Some(6)))
+        .then(flow::batch(8))
+        .run()
+        .expect("runs");
+    let drawn: Vec<_> = run
+        .by_ref()
+        .map(|batch| batch.expect("no fault").iter().map(|w| groups.of(w.number())).collect())
+        .map(|groups: BTreeSet<_>| groups.len() as f64)
+        .collect();
+    let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
+    assert!((mean - Groups::drawn(6, 8)).abs() < 0.6, "{mean}");
+}
