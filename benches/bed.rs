@@ -97,6 +97,8 @@ fn load(args: &Args) -> Result<(), Failure> {
     let spec = WindowsSpec {
         variables: variables.map(str::to_owned).into(),
         window: [("time", 4)].into(),
+        // The same windows come again, and the peers read them again.
+        cache: Some(0),
         ..WindowsSpec::default()
     };
     let pool = Pool::default();

@@ -165,6 +165,14 @@ impl<T: Send + 'static> Pipeline<T> {
         }
     }
 
+    /// Its items by position, if they can be computed so up to its last stage.
+    pub fn index(&self) -> Option<&Index<T>> {
+        match &self.head {
+            Head::Index(index) => Some(index),
+            Head::Flow(_) => None,
+        }
+    }
+
     /// Names the pipeline.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.settings.name = name.into();

@@ -1,4 +1,4 @@
-//! The command line: `run`, `check`, `ops`. A library, so that a user's binary has the same commands
+//! The command line: `run`, `check`, `plan`, `ops`. A library, so that a user's binary has the same commands
 //! with their stages in them.
 //!
 //! Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 the run failed, 2 the file or the
@@ -8,6 +8,7 @@ mod check;
 mod files;
 mod interrupt;
 mod ops;
+mod plan;
 mod progress;
 mod run;
 mod terminal;
@@ -33,6 +34,8 @@ enum Command {
     Run(run::Args),
     /// Checks pipelines without reading any data: syntax, variables, arguments, types
     Check(check::Args),
+    /// Says what one pass over a pipeline's windows will cost, without reading any data
+    Plan(plan::Args),
     /// Lists the operators that a pipeline can be built of
     Ops(ops::Args),
     /// Prints a completion script for a shell
@@ -80,6 +83,7 @@ pub fn main(catalog: Catalog) -> ExitCode {
         Ok(Cli { command }) => match command {
             Command::Run(args) => run::run(args, &catalog),
             Command::Check(args) => check::check(&args, &catalog),
+            Command::Plan(args) => plan::plan(&args, &catalog),
             Command::Ops(args) => ops::ops(&args, &catalog),
             Command::Completions { shell } => {
                 let mut command = Cli::command();

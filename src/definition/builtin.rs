@@ -35,8 +35,8 @@ struct ZarrWindows {
     /// How many entries neighbouring windows share.
     #[serde(default)]
     overlap: Extents,
-    /// How much of the chunks may be kept because another window will want them, such as `2GiB`.
-    /// Default: 512MiB. Nothing is kept where no two windows share a chunk.
+    /// How much of the chunks may be kept because another window that is on its way will want them,
+    /// such as `2GiB`. Default: 512MiB. A chunk that is wanted once is never kept.
     #[serde(default)]
     cache: Option<Size>,
 }

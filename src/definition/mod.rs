@@ -24,9 +24,12 @@ use check::{Checked, Step};
 use problem::Problem;
 pub use problem::Problems;
 pub(crate) use problem::suggest;
+pub(crate) use units::link_speed;
 
 use crate::item::{Pool, PoolStats, mix};
 use crate::pipeline::Pipeline;
+use crate::source::Index;
+use crate::store::zarr::{self, Encoded, Plan, Window, ZarrError};
 
 /// Values given on the command line: of variables by name, and of runtime keys by `stage.key`.
 pub type Set = BTreeMap<String, String>;
@@ -145,6 +148,43 @@ impl Definition {
         Ok(Built { pipeline, pools })
     }
 
+    /// What one pass over its windows will cost, computed without reading data: opens the stores
+    /// and reads their metadata.
+    ///
+    /// # Errors
+    /// A stage that can't be made, or nothing to plan: no stage fetches windows that are computed by
+    /// position.
+    pub fn plan(&self, catalog: &Catalog) -> Result<Plan, Problems> {
+        let wrong = |place, message: &str, help: &str| {
+            let problem = Problem::new("forebay::plan", message, place, "here").help(help);
+            Problems::new(&self.file, &self.text, vec![problem])
+        };
+        let pools =
+            Pools { decoded: Pool::default(), others: Arc::new(parking_lot::Mutex::default()) };
+        let mut pipeline: Option<AnyPipeline> = None;
+        for step in &self.checked.steps {
+            let place = &step.key.place;
+            if step.yields == FlowType::of::<Encoded>()
+                && let Some(before) = pipeline.take()
+            {
+                let index = windows(before).ok_or_else(|| {
+                    wrong(
+                        place,
+                        "what comes before it is a stream, whose windows are not known",
+                        "put stages that need a stream, such as `shuffle: 1000`, behind it",
+                    )
+                })?;
+                let failed = |error: ZarrError| {
+                    wrong(place, &format!("the plan failed: {error}"), "is the store readable?")
+                };
+                return zarr::plan(&index).map_err(failed);
+            }
+            pipeline = Some(self.step(step, pipeline, catalog, &pools)?);
+        }
+        let first = &self.checked.steps[0].key.place;
+        Err(wrong(first, "no stage fetches windows", "a plan is made for `zarr.fetch`"))
+    }
+
     fn step(
         &self,
         step: &Step,
@@ -181,6 +221,17 @@ impl Definition {
             }
         };
         Err(Problems::new(&self.file, &self.text, list))
+    }
+}
+
+/// Groups of windows by position, if that is what the pipeline yields.
+fn windows(pipeline: AnyPipeline) -> Option<Index<Vec<Window>>> {
+    match pipeline.downcast::<Vec<Window>>() {
+        Ok(pipeline) => pipeline.index().cloned(),
+        Err(pipeline) => {
+            let index = pipeline.downcast::<Window>().ok()?.index()?.clone();
+            Some(Index::new(index.len(), move |i| vec![index.get(i)]))
+        }
     }
 }
 

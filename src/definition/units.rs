@@ -86,6 +86,24 @@ pub(crate) fn rate(text: &str) -> Result<PerSecond, String> {
     }
 }
 
+/// A link: bytes per second and the latency of a request: `10Gbit,30ms`, `400MB/s,5ms`.
+pub(crate) fn link_speed(text: &str) -> Result<(f64, Duration), String> {
+    let help = || format!("`{text}` is no link: write bandwidth and latency, `10Gbit,30ms`");
+    let (speed, latency) = text.split_once(',').ok_or_else(help)?;
+    let (number, unit) = split(speed.trim().trim_end_matches("/s"));
+    let number = number.map_err(|()| help())?;
+    let factor = match unit {
+        "Mbit" => 1e6 / 8.0,
+        "Gbit" => 1e9 / 8.0,
+        "Tbit" => 1e12 / 8.0,
+        _ => byte_unit(unit).ok_or_else(help)?,
+    };
+    if number <= 0.0 {
+        return Err(help());
+    }
+    Ok((number * factor, duration(latency.trim())?))
+}
+
 /// A share as a number from 0 to 1: `50%`, `0.1%`.
 pub(crate) fn share(text: &str) -> Option<Result<f64, String>> {
     let number = text.strip_suffix('%')?.trim();

@@ -25,7 +25,7 @@ use place::Place;
 use crate::item::Pool;
 
 /// Requests in flight to one store, over all stages that read it.
-const REQUESTS: usize = 64;
+pub(crate) const REQUESTS: usize = 64;
 
 /// Options of a store, by the names that `object_store` gives them: `region`, `endpoint`,
 /// `skip_signature`, `allow_http`, ...
@@ -143,16 +143,48 @@ impl Store {
             let read = |key: &String| found(self.read_file(key, &Part::Whole, most));
             return keys.iter().map(read).collect();
         }
-        // A client belongs to the runtime that it was first used on: this one gets its own.
-        let client = self.0.place.connect().map_err(|error| self.failed("", &error))?;
-        place::on_a_thread_of_its_own(async {
+        self.blocking(async |client| {
             let mut all = Vec::with_capacity(keys.len());
             for key in keys {
                 all.push(found(self.request(&client, key, &Part::Whole, most).await)?);
             }
             Ok(all)
         })
-        .map_err(|why| StoreError::Open { url: self.0.url.clone(), why: why.to_string() })?
+    }
+
+    /// Reads a part of an object from code that is not async. What is not there is `None`.
+    pub(crate) fn read_part_blocking(
+        &self,
+        key: &str,
+        part: &Part,
+        most: u64,
+    ) -> Result<Option<Bytes>, StoreError> {
+        found(match self.0.place {
+            Place::Local(_) => self.read_file(key, part, most),
+            _ => self.blocking(async |client| self.request(&client, key, part, most).await),
+        })
+    }
+
+    /// The size of an object, from code that is not async. What is not there is `None`.
+    pub(crate) fn size_blocking(&self, key: &str) -> Result<Option<u64>, StoreError> {
+        found(match self.0.place {
+            Place::Local(_) => match self.0.place.file(key).and_then(|file| file.metadata()) {
+                Ok(metadata) => Ok(metadata.len()),
+                Err(error) => Err(self.io_failed(key, &error)),
+            },
+            _ => self.blocking(async |client| self.head(&client, key).await),
+        })
+    }
+
+    /// Asks the store from code that is not async. A client belongs to the runtime that it was first
+    /// used on: this one gets its own.
+    fn blocking<T: Send>(
+        &self,
+        ask: impl AsyncFnOnce(Arc<dyn ObjectStore>) -> Result<T, StoreError> + Send,
+    ) -> Result<T, StoreError> {
+        let client = self.0.place.connect().map_err(|error| self.failed("", &error))?;
+        place::on_a_thread_of_its_own(|| ask(client))
+            .map_err(|why| StoreError::Open { url: self.0.url.clone(), why: why.to_string() })?
     }
 
     /// The object at `key`, or a part of it, of at most `most` bytes, in recycled memory. At most
@@ -181,6 +213,10 @@ impl Store {
     /// Bytes in the object at `key`.
     pub(crate) async fn size(&self, key: &str) -> Result<u64, StoreError> {
         let client = self.0.place.client().map_err(|error| self.failed(key, &error))?;
+        self.head(client, key).await
+    }
+
+    async fn head(&self, client: &Arc<dyn ObjectStore>, key: &str) -> Result<u64, StoreError> {
         let path = self.0.place.path(key).map_err(|error| self.failed(key, &error))?;
         let options = GetOptions { head: true, ..GetOptions::default() };
         match client.get_opts(&path, options).await {
@@ -302,9 +338,9 @@ impl Store {
 }
 
 /// What is not there is no error.
-fn found(read: Result<Bytes, StoreError>) -> Result<Option<Bytes>, StoreError> {
+fn found<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match read {
-        Ok(bytes) => Ok(Some(bytes)),
+        Ok(found) => Ok(Some(found)),
         Err(StoreError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),
     }

@@ -225,15 +225,16 @@ impl Place {
     }
 }
 
-/// Runs `future` on a runtime of its own, so that this works inside any runtime too.
-pub(super) fn on_a_thread_of_its_own<F>(future: F) -> io::Result<F::Output>
+/// Runs the future that `make` makes on a runtime of its own, so that this works inside any runtime
+/// too.
+pub(super) fn on_a_thread_of_its_own<F>(make: impl FnOnce() -> F + Send) -> io::Result<F::Output>
 where
-    F: Future<Output: Send> + Send,
+    F: Future<Output: Send>,
 {
     std::thread::scope(|scope| {
         let run = || {
             let mut builder = tokio::runtime::Builder::new_current_thread();
-            Ok(builder.enable_all().build()?.block_on(future))
+            Ok(builder.enable_all().build()?.block_on(make()))
         };
         let thread = std::thread::Builder::new().name("forebay:open".into());
         match thread.spawn_scoped(scope, run)?.join() {

@@ -12,4 +12,5 @@ pub use meter::measuring_cost;
 pub(crate) use meter::{Meter, State, together};
 pub use report::{Delivered, line_of, report};
 pub use stats::{BufferStats, Ended, RunStats, Service, StageStats, States};
+pub(crate) use text::{bytes, count};
 pub use verdict::{Cause, Verdict, YOU, verdict};

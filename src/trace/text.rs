@@ -26,6 +26,19 @@ pub(crate) fn bytes(n: f64) -> String {
     format!("{} {unit}", digits(value))
 }
 
+/// A number with its thousands apart: `1,048,576`.
+pub(crate) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// A share of 1: `91 %`.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
@@ -61,6 +74,7 @@ mod tests {
         assert_eq!(duration(1_412_000_000), "1.41 s");
         assert_eq!(duration(28_500), "28.5 µs");
         assert_eq!(bytes(4_152_960.0), "4.15 MB");
+        assert_eq!([count(7), count(1000), count(1_048_576)], ["7", "1,000", "1,048,576"]);
         assert_eq!(rate(0.5), "0.50");
         assert_eq!(rate(f64::INFINITY), "–");
     }

@@ -5,5 +5,6 @@ mod fixture;
 mod hostile;
 mod layouts;
 mod once;
+mod plan;
 mod server;
 mod windows;

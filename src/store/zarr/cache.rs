@@ -60,6 +60,8 @@ struct Entry {
 enum Kept {
     Encoded(Found),
     Decoded(Arc<Buffer>),
+    /// What a plan takes to be kept.
+    Planned(u64),
 }
 
 impl Kept {
@@ -68,6 +70,7 @@ impl Kept {
             + match self {
                 Kept::Encoded(found) => found.as_ref().map_or(0, |bytes| bytes.len() as u64),
                 Kept::Decoded(buffer) => buffer.capacity() as u64,
+                Kept::Planned(bytes) => *bytes,
             }
     }
 }
@@ -167,6 +170,7 @@ impl ChunkCache {
         match (&entry.kept, &entry.flight) {
             (Some(Kept::Encoded(found)), _) => Claim::Encoded(found.clone()),
             (Some(Kept::Decoded(buffer)), _) => Claim::Decoded(Arc::clone(buffer)),
+            (Some(Kept::Planned(_)), _) => Claim::Mine(None),
             (None, Some(flight)) => Claim::Others(flight.clone()),
             (None, None) => {
                 let (done, flight) = watch::channel(None);
@@ -176,12 +180,14 @@ impl ChunkCache {
         }
     }
 
-    /// The decoded chunk, if others than the `users` windows of the caller want it: kept, or made
-    /// by `decode`, which one caller runs while the others wait.
+    /// The decoded chunk of `bytes` bytes, if others than the `users` windows of the caller want it
+    /// and there is room to keep it: kept, or made by `decode`, which one caller runs while the
+    /// others wait.
     pub(super) fn decoded(
         &self,
         id: ChunkId,
         users: usize,
+        bytes: u64,
         decode: impl FnOnce() -> Result<Buffer, String>,
     ) -> Option<Result<Arc<Buffer>, String>> {
         let decoding = {
@@ -190,10 +196,21 @@ impl ChunkCache {
             if let Some(Kept::Decoded(buffer)) = &entry.kept {
                 return Some(Ok(Arc::clone(buffer)));
             }
-            if entry.uses.len() <= users && entry.decoding.is_none() {
-                return None;
+            match &entry.decoding {
+                Some(decoding) => Arc::clone(decoding),
+                None => {
+                    if entry.uses.len() <= users {
+                        return None;
+                    }
+                    // What is kept encoded makes room for it.
+                    let there = entry.kept.as_ref().map_or(0, Kept::bytes);
+                    let (next, more) =
+                        (*entry.uses.front()?, (bytes + ENTRY).saturating_sub(there));
+                    state.room(next, more, self.budget)?;
+                    let entry = state.chunks.get_mut(&id)?;
+                    Arc::clone(entry.decoding.get_or_insert_default())
+                }
             }
-            Arc::clone(entry.decoding.get_or_insert_default())
         };
         let decoded = decoding.get_or_init(|| decode().map(Arc::new)).clone();
         let mut state = self.state.lock();
@@ -214,9 +231,20 @@ impl ChunkCache {
         Some(decoded)
     }
 
+    /// For a plan: whether the chunk would be kept when `users` windows want it; if not, it is taken
+    /// to be fetched and kept from now on, as `bytes` decoded bytes, as far as there is room.
+    pub(super) fn would_have(&self, id: ChunkId, users: usize, bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        let Some(entry) = state.chunks.get(&id) else { return false };
+        let (is_kept, is_shared) = (entry.kept.is_some(), entry.uses.len() > users);
+        if !is_kept && is_shared {
+            state.keep(id, Kept::Planned(bytes), self.budget);
+        }
+        is_kept
+    }
+
     /// Bytes that it keeps now.
-    #[cfg(test)]
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.state.lock().bytes
     }
 }
@@ -270,14 +298,10 @@ impl State {
         }
     }
 
-    /// Keeps a chunk, at the cost of those that are wanted later. Does nothing if all others are
-    /// wanted sooner.
-    fn keep(&mut self, id: ChunkId, what: Kept, budget: u64) {
-        let Some(next) = self.next(id) else { return };
-        let bytes = what.bytes();
-        // Only if it pays: first see what would have to go.
-        let mut freed = 0;
-        let mut going = 0;
+    /// How many of what is kept would have to go for `bytes` more that are wanted at `next`, the one
+    /// that is wanted last first; `None` if there is no room even so.
+    fn room(&self, next: u64, bytes: u64, budget: u64) -> Option<usize> {
+        let (mut freed, mut going) = (0, 0);
         for (later, other) in self.kept.iter().rev() {
             if self.bytes + bytes - freed <= budget || *later <= next {
                 break;
@@ -285,9 +309,15 @@ impl State {
             freed += self.chunks[other].kept.as_ref().map_or(0, Kept::bytes);
             going += 1;
         }
-        if self.bytes + bytes - freed > budget {
-            return;
-        }
+        (self.bytes + bytes - freed <= budget).then_some(going)
+    }
+
+    /// Keeps a chunk, at the cost of those that are wanted later. Does nothing if all others are
+    /// wanted sooner.
+    fn keep(&mut self, id: ChunkId, what: Kept, budget: u64) {
+        let Some(next) = self.next(id) else { return };
+        let bytes = what.bytes();
+        let Some(going) = self.room(next, bytes, budget) else { return };
         for _ in 0..going {
             if let Some((_, other)) = self.kept.pop_last()
                 && let Some(entry) = self.chunks.get_mut(&other)
@@ -401,7 +431,7 @@ mod tests {
         assert!(fetch(&cache, 1, 1000));
         let mut decodes = 0;
         for _ in 0..2 {
-            let decoded = cache.decoded(id(1), 1, || {
+            let decoded = cache.decoded(id(1), 1, 4096, || {
                 decodes += 1;
                 Ok(pool.take(4096))
             });

@@ -28,7 +28,7 @@ pub(super) struct Dataset {
     pub(super) store: Store,
     pub(super) variables: Vec<Variable>,
     pub(super) indexes: IndexCache,
-    /// Chunks that windows share, if they do.
+    /// Chunks that more than one window on its way wants; none if nothing may be kept.
     pub(super) cache: Option<Arc<ChunkCache>>,
     axes: Vec<Axis>,
     /// How many windows there are.
@@ -57,29 +57,11 @@ impl Dataset {
         };
         let len = len.ok_or_else(too_many)?;
         let (store, indexes) = (store.clone(), IndexCache::default());
-        let mut dataset = Dataset { store, variables, indexes, cache: None, axes, len };
+        let budget = spec.cache.unwrap_or(CACHE);
+        let cache = (budget > 0).then(|| ChunkCache::new(budget));
+        let dataset = Dataset { store, variables, indexes, cache, axes, len };
         dataset.check()?;
-        if dataset.windows_share_chunks() {
-            dataset.cache = Some(ChunkCache::new(spec.cache.unwrap_or(CACHE)));
-        }
         Ok(dataset)
-    }
-
-    /// Whether a chunk can be wanted by more than one window.
-    fn windows_share_chunks(&self) -> bool {
-        self.variables.iter().any(|variable| {
-            self.axes.iter().filter(|axis| axis.count > 1).any(|axis| {
-                match variable.dims.iter().position(|dim| *dim == axis.name) {
-                    // All windows along this axis read the same of it.
-                    None => true,
-                    Some(dim) => {
-                        let chunk = variable.chunk[dim].get();
-                        axis.stride < axis.size.next_multiple_of(chunk)
-                            || !axis.stride.is_multiple_of(chunk)
-                    }
-                }
-            })
-        })
     }
 
     /// Says that the window `number` is on its way and will want its chunks.
@@ -190,6 +172,11 @@ impl Dataset {
             }
         }
         region
+    }
+
+    /// Decoded bytes of one window.
+    pub(super) fn bytes(&self) -> u64 {
+        self.variables.iter().map(|variable| self.spec(variable, 1).bytes()).sum()
     }
 
     /// The tensor that holds `windows` windows of `variable`, one after the other.

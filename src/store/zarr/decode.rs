@@ -110,7 +110,8 @@ impl Placing<'_> {
         };
         if let Some(cache) = &self.dataset.cache {
             let id = self.of.chunk_id(chunk.variable, &chunk.place);
-            if let Some(shared) = cache.decoded(id, chunk.users.len(), scratch) {
+            let (users, bytes) = (chunk.users.len(), self.of.decoded_bytes());
+            if let Some(shared) = cache.decoded(id, users, bytes, scratch) {
                 return self.copy(&parts, &shared?);
             }
         }

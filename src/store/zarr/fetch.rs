@@ -18,7 +18,7 @@ use crate::item::{Buffer, Label};
 use crate::store::{Part, StoreError};
 
 /// Inner chunks of a shard that lie closer together than this are read in one request.
-const GAP: u64 = 256 << 10;
+pub(super) const GAP: u64 = 256 << 10;
 /// Objects that one call reads at once; the store bounds what all calls do.
 const AT_ONCE: usize = 64;
 
@@ -138,13 +138,14 @@ pub async fn fetch<W: Windows>(windows: W) -> Result<Encoded, ZarrError> {
 }
 
 /// An object of the store and the chunks wanted of it: one, or the inner chunks of a shard.
-struct Object {
-    variable: usize,
-    key: String,
-    chunks: Vec<Chunk>,
+pub(super) struct Object {
+    pub(super) variable: usize,
+    pub(super) key: String,
+    pub(super) chunks: Vec<Chunk>,
 }
 
-fn plan(dataset: &Dataset, windows: &[Window]) -> Vec<Object> {
+/// The objects that a group of windows needs, and which chunks of them.
+pub(super) fn plan(dataset: &Dataset, windows: &[Window]) -> Vec<Object> {
     let mut objects = BTreeMap::<(usize, Vec<u64>), BTreeMap<Vec<u64>, Vec<u32>>>::new();
     for (user, window) in windows.iter().enumerate() {
         for (variable, of) in dataset.variables.iter().enumerate() {
@@ -305,6 +306,25 @@ async fn read_index(
     };
     let bad = |why| ZarrError::Metadata { name: format!("the index of {key}"), why };
     Ok(Some(Arc::new(sharding.decode(&bytes, most).map_err(bad)?)))
+}
+
+/// The index of a shard, from code that is not async; `None` if there is no such shard.
+pub(super) fn index_blocking(
+    dataset: &Dataset,
+    variable: usize,
+    key: &str,
+) -> Result<Option<ShardIndex>, ZarrError> {
+    let of = &dataset.variables[variable];
+    let Some(sharding) = &of.sharding else { return Ok(None) };
+    let needs_size = sharding.needs_size() && !dataset.store.has_suffix_ranges();
+    let size = if needs_size { dataset.store.size_blocking(key)? } else { None };
+    if needs_size && size.is_none() {
+        return Ok(None);
+    }
+    let part = sharding.index_part(size);
+    let read = dataset.store.read_part_blocking(key, &part, sharding.index_bytes)?;
+    let bad = |why| ZarrError::Metadata { name: format!("the index of {key}"), why };
+    read.map(|bytes| sharding.decode(&bytes, of.encoded_max()).map_err(bad)).transpose()
 }
 
 /// What is not there is no error here.

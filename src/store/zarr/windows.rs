@@ -35,8 +35,8 @@ pub struct WindowsSpec {
     /// How many entries neighbouring windows share; the other way to say `stride`.
     #[serde(default)]
     pub overlap: Extents,
-    /// Bytes of chunks that may be kept because another window will want them. Default: 512 MiB.
-    /// Nothing is kept where no two windows share a chunk.
+    /// Bytes of chunks that may be kept because another window that is on its way will want them, in
+    /// this epoch or the next. Default: 512 MiB. A chunk that is wanted once is never kept.
     #[serde(default)]
     pub cache: Option<u64>,
 }

@@ -1,0 +1,149 @@
+//! `plan`: what one pass over a pipeline's windows will cost, without reading any data.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::progress;
+use super::terminal::{out, out_json, say_problems};
+use super::{Exit, Format, assignment, assignments, files};
+use crate::definition::{Catalog, Definition, Problems, link_speed};
+use crate::store::sample;
+use crate::store::zarr::{self, Plan};
+use crate::trace::{bytes, count};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The definition: a file, or a name in pipelines/
+    file: PathBuf,
+    /// Gives a variable, or the runtime key of a stage (decode.workers=8), a value
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+    /// The link to the store, as bandwidth and latency: `10Gbit,30ms`
+    #[arg(long, value_name = "LINK", value_parser = link_speed)]
+    link: Option<(f64, Duration)>,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+pub(super) fn plan(args: &Args, catalog: &Catalog) -> Exit {
+    match made(args, catalog) {
+        Ok(plan) => {
+            match args.format {
+                Format::Text => out(&text(&plan, args.link)),
+                Format::Json => out_json(&json(&plan, args.link)),
+            }
+            Exit::Done
+        }
+        Err(problems) => {
+            match args.format {
+                Format::Text => say_problems(&problems),
+                Format::Json => {
+                    out_json(&serde_json::json!({ "schema": 1, "errors": problems.to_json() }));
+                }
+            }
+            Exit::Wrong
+        }
+    }
+}
+
+fn made(args: &Args, catalog: &Catalog) -> Result<Plan, Problems> {
+    let file = files::find(&args.file);
+    let definition = Definition::load(&file, catalog, &assignments(&args.set))?;
+    if definition.mentions(&format!("sample://{}", sample::NAME))
+        && let Err(error) = progress::make_sample(false)
+    {
+        // The stage that opens the sample says so too, with its place.
+        tracing::debug!(error, "no sample");
+    }
+    definition.plan(catalog)
+}
+
+fn json(plan: &Plan, link: Option<(f64, Duration)>) -> serde_json::Value {
+    let mut json = serde_json::json!({
+        "schema": 1,
+        "plan": plan,
+        "amplification": plan.amplification(),
+        "fetches_per_chunk": plan.fetches_per_chunk(),
+        "advice": zarr::advice(plan),
+    });
+    if let Some((bytes_per_s, latency)) = link {
+        json["link"] = serde_json::json!({
+            "bytes_per_s": bytes_per_s,
+            "latency_ms": latency.as_secs_f64() * 1e3,
+            "seconds": plan.seconds(bytes_per_s, latency.as_secs_f64()),
+        });
+    }
+    json
+}
+
+fn text(plan: &Plan, link: Option<(f64, Duration)>) -> String {
+    let mut lines = Vec::new();
+    let mut line = |name: &str, text: String| lines.push(format!("{name:14}{text}\n"));
+    for variable in &plan.variables {
+        let by = |shape: &[u64]| shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ");
+        line(
+            &variable.name,
+            format!(
+                "{} ({}) in chunks of {}, windows of {}",
+                by(&variable.shape),
+                variable.dims.join(", "),
+                by(&variable.chunk),
+                by(&variable.window)
+            ),
+        );
+    }
+    let per = plan.window_bytes / plan.windows.max(1);
+    line("windows", format!("{} of {}", count(plan.windows), bytes(per as f64)));
+    line(
+        "batches",
+        format!("{}, the largest of {}", count(plan.batches), bytes(plan.batch_bytes as f64)),
+    );
+    line(
+        "chunks",
+        format!(
+            "{}, each wanted {:.2} times and fetched {:.2} times",
+            count(plan.chunks),
+            plan.wanted as f64 / plan.chunks.max(1) as f64,
+            plan.fetches_per_chunk()
+        ),
+    );
+    line(
+        "requests",
+        format!("{} for {} on the wire", count(plan.requests), bytes(plan.wire_bytes as f64)),
+    );
+    line(
+        "decoded",
+        format!(
+            "{}, {:.2} bytes for each byte that a window uses",
+            bytes(plan.decoded_bytes as f64),
+            plan.amplification()
+        ),
+    );
+    line(
+        "kept",
+        format!("{} of chunks at most, for later windows", bytes(plan.cache_bytes as f64)),
+    );
+    if let Some((bytes_per_s, latency)) = link {
+        let seconds = plan.seconds(bytes_per_s, latency.as_secs_f64());
+        line(
+            "bound",
+            format!(
+                "{:.1} s over this link at best: {:.1} batches/s, {}/s of windows",
+                seconds,
+                plan.batches as f64 / seconds,
+                bytes(plan.window_bytes as f64 / seconds)
+            ),
+        );
+    }
+    if plan.looked_at < 1.0 {
+        line("estimated", format!("from the first {:.1} % of the batches", 100.0 * plan.looked_at));
+    }
+    if plan.sizes_estimated {
+        line("estimated", "sizes of some objects, from the mean of others".to_owned());
+    }
+    for advice in zarr::advice(plan) {
+        line("try", advice);
+    }
+    lines.concat()
+}
