@@ -273,7 +273,7 @@ fn every_example_runs() {
         let mut command = Command::new(examples.join(&name));
         match name.as_str() {
             "own_operator" => command.args(["run", "examples/own_operator.yaml"]),
-            "overhead" => command.arg("--quick"),
+            "overhead" | "crops" => command.arg("--quick"),
             _ => &mut command,
         };
         if entry.path().extension().is_some_and(|extension| extension == "rs") {

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ pub(super) struct ChunkId {
 }
 
 /// An encoded chunk; `None` if the store has none, so that it is all fill value.
-pub(super) type Found = Option<Bytes>;
+pub(super) type Found = Option<Arc<Bytes>>;
 
 type Decoding = Arc<OnceLock<Result<Arc<Buffer>, String>>>;
 
@@ -51,9 +51,18 @@ struct Entry {
     /// The windows on their way that want it, by number of announcement.
     uses: VecDeque<u64>,
     kept: Option<Kept>,
+    /// What a batch on its way may still hold, though there was no room to keep it here.
+    lent: Lent,
     /// Filled by the call that fetches it now.
     flight: Option<watch::Receiver<Option<Found>>>,
     decoding: Option<Decoding>,
+}
+
+/// What is held elsewhere costs nothing to find again.
+#[derive(Default)]
+struct Lent {
+    encoded: Weak<Bytes>,
+    decoded: Weak<Buffer>,
 }
 
 #[derive(Clone)]
@@ -99,6 +108,7 @@ impl Flight {
         let mut state = self.cache.state.lock();
         if let Some(entry) = state.chunks.get_mut(&self.id) {
             entry.flight = None;
+            entry.lent.encoded = found.as_ref().map(Arc::downgrade).unwrap_or_default();
             if entry.uses.len() > users {
                 state.keep(self.id, Kept::Encoded(found.clone()), self.cache.budget);
             }
@@ -173,6 +183,12 @@ impl ChunkCache {
             (Some(Kept::Planned(_)), _) => Claim::Mine(None),
             (None, Some(flight)) => Claim::Others(flight.clone()),
             (None, None) => {
+                if let Some(buffer) = entry.lent.decoded.upgrade() {
+                    return Claim::Decoded(buffer);
+                }
+                if let Some(bytes) = entry.lent.encoded.upgrade() {
+                    return Claim::Encoded(Some(bytes));
+                }
                 let (done, flight) = watch::channel(None);
                 entry.flight = Some(flight);
                 Claim::Mine(Some(Flight { cache: Arc::clone(self), id, done: Some(done) }))
@@ -219,6 +235,9 @@ impl ChunkCache {
             && entry.decoding.as_ref().is_some_and(|now| Arc::ptr_eq(now, &decoding))
         {
             entry.decoding = None;
+            if let Ok(buffer) = &decoded {
+                entry.lent.decoded = Arc::downgrade(buffer);
+            }
             if let Ok(buffer) = &decoded
                 && entry.uses.len() > users
             {
@@ -376,7 +395,7 @@ mod tests {
             Claim::Encoded(_) | Claim::Decoded(_) | Claim::Others(_) => false,
             Claim::Mine(flight) => {
                 let flight = flight.expect("its uses are known");
-                flight.land(&Some(Bytes::from(vec![0; bytes])), 1);
+                flight.land(&Some(Arc::new(Bytes::from(vec![0; bytes]))), 1);
                 true
             }
         }

@@ -62,7 +62,7 @@ pub(super) struct Chunk {
 pub(super) enum Data {
     /// The store has no such chunk: it is all fill value.
     Fill,
-    Encoded(Bytes),
+    Encoded(Arc<Bytes>),
     /// Another batch has decoded it already.
     Decoded(Arc<Buffer>),
 }
@@ -74,7 +74,7 @@ impl From<Found> for Data {
 }
 
 impl Chunk {
-    fn encoded(&self) -> Option<&Bytes> {
+    fn encoded(&self) -> Option<&Arc<Bytes>> {
         match &self.data {
             Data::Encoded(bytes) => Some(bytes),
             Data::Fill | Data::Decoded(_) => None,
@@ -274,11 +274,11 @@ async fn request(
             let get = |range| dataset.store.get(key, Part::Range(range), u64::MAX);
             let parts = object_store::coalesce_ranges(&ranges, get, GAP).await?;
             for (found, bytes) in present.into_iter().zip(parts) {
-                *found = Some(bytes);
+                *found = Some(Arc::new(bytes));
             }
         }
     } else {
-        found.fill(there(dataset.store.get(key, Part::Whole, most).await)?);
+        found.fill(there(dataset.store.get(key, Part::Whole, most).await)?.map(Arc::new));
     }
     for (chunk, found) in chunks.into_iter().zip(&found) {
         chunk.data = found.clone().into();
