@@ -5,6 +5,7 @@ mod fixture;
 mod hostile;
 mod layouts;
 mod once;
+mod packed;
 mod plan;
 mod server;
 mod windows;

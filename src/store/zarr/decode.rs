@@ -88,7 +88,16 @@ impl Placing<'_> {
         let encoded = match &chunk.data {
             Data::Fill => {
                 let fill = self.of.fill_value().as_ne_bytes();
-                return parts.into_iter().try_for_each(|part| self.target.fill(part.to, fill));
+                // Aligned for every type.
+                let (mut stored, mut value) = ([0_u64], [0_u64]);
+                let stored = &mut bytemuck::bytes_of_mut(&mut stored)[..fill.len()];
+                let value = &mut bytemuck::bytes_of_mut(&mut value)[..self.of.dtype.size()];
+                stored.copy_from_slice(fill);
+                match &self.of.unpack {
+                    Some(unpack) => unpack.row(stored, value),
+                    None => value.copy_from_slice(stored),
+                }
+                return parts.into_iter().try_for_each(|part| self.target.fill(part.to, value));
             }
             Data::Decoded(buffer) => return self.copy(&parts, buffer),
             Data::Encoded(bytes) => bytes,
@@ -105,7 +114,7 @@ impl Placing<'_> {
             let shape = numbers(&self.of.chunk);
             let mut scratch = pool.take(self.of.decoded_bytes() as usize);
             let whole = ArraySubset::new_with_shape(shape.clone());
-            let target = Target::new(&mut scratch, &shape, self.of.dtype.size());
+            let target = Target::new(&mut scratch, &shape, self.of.stored.size());
             target.decode(whole, encoded, &decoder).map(|()| scratch)
         };
         if let Some(cache) = &self.dataset.cache {
@@ -115,7 +124,7 @@ impl Placing<'_> {
                 return self.copy(&parts, &shared?);
             }
         }
-        if let [Part { to, is_whole: true, .. }] = &parts[..] {
+        if let ([Part { to, is_whole: true, .. }], None) = (&parts[..], &self.of.unpack) {
             return self.target.decode(to.clone(), encoded, &decoder);
         }
         self.copy(&parts, &scratch()?)
@@ -124,7 +133,16 @@ impl Placing<'_> {
     /// Copies parts of a decoded chunk to their places.
     fn copy(&self, parts: &[Part], decoded: &[u8]) -> Result<(), String> {
         let shape = numbers(&self.of.chunk);
-        parts.iter().try_for_each(|part| self.target.copy(&part.to, decoded, &shape, &part.from))
+        let element = self.of.stored.size();
+        parts.iter().try_for_each(|part| {
+            self.target.rows(&part.to, decoded, element, &shape, &part.from, |from, to| match &self
+                .of
+                .unpack
+            {
+                Some(unpack) => unpack.row(from, to),
+                None => to.copy_from_slice(from),
+            })
+        })
     }
 
     /// What the window `number`, at place `user` of the batch, takes of the chunk.

@@ -100,21 +100,27 @@ impl<'a> Target<'a> {
         self.view(region)?.fill(value).map_err(|error| error.to_string())
     }
 
-    /// Copies the part of `from`, an array of `shape`, that begins at `start` into `region`. The
-    /// region has the dimensions of `shape` behind its first one.
-    pub(super) fn copy(
+    /// Brings the part of `from`, an array of `shape` with elements of `element` bytes, that begins
+    /// at `start` into `region`, row by row. The region has the dimensions of `shape` behind its
+    /// first one.
+    pub(super) fn rows(
         &self,
         region: &ArraySubset,
         from: &[u8],
+        element: usize,
         shape: &[u64],
         start: &[u64],
+        bring: impl Fn(&[u8], &mut [u8]),
     ) -> Result<(), String> {
         if !region.inbounds_shape(self.shape) {
             return Err("a region lies outside of its tensor".to_owned());
         }
         let (to, extent) = (region.start(), region.shape());
         let dims = shape.len();
-        let Some(row) = extent.last().map(|n| *n as usize * self.element) else { return Ok(()) };
+        // A scalar has the samples alone as its dimensions.
+        let Some(row) = extent.last().map(|n| if dims == 0 { 1 } else { *n as usize }) else {
+            return Ok(());
+        };
         let rows: u64 = extent[1..dims.max(1)].iter().product();
         let mut at = vec![0_u64; dims];
         for _ in 0..if dims == 0 { 1 } else { rows } {
@@ -123,11 +129,11 @@ impl<'a> Target<'a> {
                 source = source * shape[d] + start[d] + at[d];
                 target = target * self.shape[d + 1] + to[d + 1] + at[d];
             }
-            let (source, target) = (source as usize * self.element, target as usize * self.element);
-            let row = if dims == 0 { self.element } else { row };
-            let values = from.get(source..source + row).ok_or("a chunk is shorter than it says")?;
+            let (source, target) = (source as usize * element, target as usize * self.element);
+            let values = from.get(source..source + row * element);
+            let values = values.ok_or("a chunk is shorter than it says")?;
             // SAFETY: the row lies in `region`, which no other thread writes; see `view`.
-            unsafe { self.cells.index_mut(target..target + row) }.copy_from_slice(values);
+            bring(values, unsafe { self.cells.index_mut(target..target + row * self.element) });
             for d in (0..dims.saturating_sub(1)).rev() {
                 at[d] += 1;
                 if at[d] < extent[d + 1] {

@@ -12,6 +12,7 @@ mod index_cache;
 mod meta;
 mod plan;
 mod shard;
+mod unpack;
 mod variable;
 mod windows;
 

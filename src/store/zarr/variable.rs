@@ -15,6 +15,7 @@ use super::error::ZarrError;
 use super::guard::Guard;
 use super::meta::Found;
 use super::shard::Sharding;
+use super::unpack::Unpack;
 use crate::item::DType;
 
 /// A chunk of more decoded bytes is refused: no codec is made for it, and memory is not either.
@@ -23,7 +24,12 @@ const CHUNK_MAX: u64 = 4 << 30;
 /// A variable of a Zarr store.
 pub(super) struct Variable {
     pub(super) name: Arc<str>,
+    /// The type that is delivered.
     pub(super) dtype: DType,
+    /// The type that is stored.
+    pub(super) stored: DType,
+    /// How stored values become what is delivered, if they do not stay as they are.
+    pub(super) unpack: Option<Unpack>,
     pub(super) dims: Arc<[Arc<str>]>,
     pub(super) shape: Vec<u64>,
     /// The shape of what is encoded as one: the chunks, or the inner chunks of shards.
@@ -45,13 +51,15 @@ impl Variable {
             Some(Value::Object(attributes)) => attributes.clone(),
             _ => Map::new(),
         };
-        let dtype = dtype(&metadata).map_err(unsupported)?;
+        let stored = dtype(&metadata).map_err(unsupported)?;
+        let fill_v2 = metadata.get("dtype").and(metadata.get("fill_value"));
+        let unpack = Unpack::new(stored, &attributes, fill_v2).map_err(bad)?;
         let parsed: ArrayMetadata =
             serde_json::from_value(metadata.clone()).map_err(|error| bad(error.to_string()))?;
         let store = Arc::new(MemoryStore::new());
         let array = Array::new_with_metadata(store, &format!("/{name}"), parsed)
             .map_err(|error| bad(error.to_string()))?;
-        if array.data_type().fixed_size() != Some(dtype.size()) {
+        if array.data_type().fixed_size() != Some(stored.size()) {
             return Err(bad("its data type and its size disagree".to_owned()));
         }
         let shape = array.shape().to_vec();
@@ -75,7 +83,9 @@ impl Variable {
         let variable = Variable {
             dims: dims(&metadata, &attributes, shape.len()).into(),
             name: Arc::from(name.as_str()),
-            dtype,
+            dtype: unpack.as_ref().map_or(stored, Unpack::dtype),
+            stored,
+            unpack,
             shape,
             chunk,
             codecs,
@@ -95,7 +105,7 @@ impl Variable {
 
     fn chunk_bytes(&self) -> Option<u64> {
         let elements = self.chunk.iter().map(|n| n.get()).try_fold(1, u64::checked_mul);
-        elements?.checked_mul(self.dtype.size() as u64)
+        elements?.checked_mul(self.stored.size() as u64)
     }
 
     /// Bytes of a decoded chunk.
