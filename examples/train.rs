@@ -23,9 +23,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::default();
     let mut run = Pipeline::from(zarr::windows(&store, &spec)?)
         .named("train")
-        .then(flow::repeat(2))
         .then(flow::shuffle(42))
         .then(flow::batch(4))
+        .then(flow::repeat(2)) // each epoch in an order of its own
         .then(io::map("fetch", zarr::fetch).workers(8).retry(Retry::times(3)))
         .then(cpu::map("decode", zarr::decode(&pool)).workers(Workers::Auto))
         .then(cpu::map("normalize", ops::normalize(ops::Stats::Auto)))

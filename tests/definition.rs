@@ -58,9 +58,9 @@ fn chain(batch: usize) -> Pipeline<DeviceBatch> {
     // The seed of a stage is a function of the run's seed and its id.
     let seed = forebay::definition::stage_seed(42, "shuffle");
     Pipeline::from(zarr::windows(&store, &spec).expect("windows"))
-        .then(flow::repeat(4))
         .then(flow::shuffle(seed))
         .then(flow::batch(batch))
+        .then(flow::repeat(4))
         .then(io::map("fetch", zarr::fetch).workers(3))
         .then(cpu::map("decode", zarr::decode(&Pool::default())))
         .then(cpu::map("normalize", ops::normalize(ops::Stats::Auto)))

@@ -103,9 +103,11 @@ impl<T: Send + 'static> Stage for Batch<T> {
     fn index(self, input: Index<T>) -> Result<Index<Vec<T>>, (Self, Index<T>)> {
         let size = self.size as u64;
         let len = if self.drop_last { input.len() / size } else { input.len().div_ceil(size) };
-        Ok(Index::new(len, move |i| {
-            let end = ((i + 1) * size).min(input.len());
-            (i * size..end).map(|j| input.get(j)).collect()
+        Ok(input.each_epoch(move |_, items| {
+            Index::new(len, move |i| {
+                let end = ((i + 1) * size).min(items.len());
+                (i * size..end).map(|j| items.get(j)).collect()
+            })
         }))
     }
 }

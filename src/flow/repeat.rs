@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 
+use parking_lot::Mutex;
+
 use crate::link::{Inlet, Outlet};
 use crate::source::Index;
 use crate::stage::{Stage, Stop};
@@ -13,8 +15,10 @@ pub struct Repeat<T> {
     items: PhantomData<fn(T)>,
 }
 
-/// Gives all items `times` times over. It needs a source whose items are computed by position: a
-/// stream can't be read again.
+/// Gives all items `times` times over: so many epochs. Behind a [`shuffle`](super::shuffle) each
+/// epoch has an order of its own, and what was grouped before stays within its epoch.
+///
+/// It needs a source whose items are computed by position: a stream can't be read again.
 pub fn repeat<T>(times: u64) -> Repeat<T> {
     Repeat { times, items: PhantomData }
 }
@@ -38,6 +42,18 @@ impl<T: Send + 'static> Stage for Repeat<T> {
 
     fn index(self, input: Index<T>) -> Result<Index<T>, (Self, Index<T>)> {
         let len = input.len();
-        Ok(input.select(len.saturating_mul(self.times), move |i| i % len))
+        // The epoch that was asked for last; items are asked for in order, so mostly this one.
+        let now = Mutex::new((0, input.clone()));
+        Ok(Index::new(len.saturating_mul(self.times), move |i| {
+            let (epoch, place) = (i / len, i % len);
+            let items = {
+                let mut now = now.lock();
+                if now.0 != epoch {
+                    *now = (epoch, input.epoch(epoch));
+                }
+                now.1.clone()
+            };
+            items.get(place)
+        }))
     }
 }

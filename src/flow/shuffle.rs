@@ -33,6 +33,7 @@ enum How {
 ///
 /// Over a source that is computed by position the whole of it is permuted, at no cost. Elsewhere
 /// up to [`buffer`](Shuffle::buffer) items wait and one of them is drawn for each that comes.
+/// Behind it [`repeat`](super::repeat) gives each epoch an order of its own.
 pub fn shuffle<T>(seed: u64) -> Shuffle<T> {
     Shuffle { seed, buffer: BUFFER, how: How::Full, items: PhantomData }
 }
@@ -100,21 +101,30 @@ impl<T: Send + 'static> Stage for Shuffle<T> {
     }
 
     fn index(self, input: Index<T>) -> Result<Index<T>, (Self, Index<T>)> {
-        let len = input.len();
-        let by_groups = |groups: &Groups, mixed: u64| {
-            let order = GroupOrder::new(groups, mixed, self.seed);
-            input.clone().select(len, move |i| order.get(i))
-        };
-        Ok(match (self.how, input.groups()) {
-            // With one item to a group there is nothing to keep together.
-            (How::Groups(mixed), Some(groups)) if groups.count() < len => {
-                by_groups(groups, mixed.unwrap_or(groups.mixed()))
-            }
-            (How::Blocks(items), _) => by_groups(&Groups::new([(len, items)]), 1),
-            (How::Full | How::Groups(_), _) => {
-                let order = Permutation::new(len, self.seed);
-                input.select(len, move |i| order.get(i))
-            }
-        })
+        let Shuffle { seed, how, .. } = self;
+        Ok(input.each_epoch(move |epoch, items| {
+            // The first epoch's order is that of the seed itself.
+            let seed = if epoch == 0 { seed } else { mix(seed, epoch) };
+            shuffled(items, how, seed)
+        }))
+    }
+}
+
+fn shuffled<T: 'static>(items: Index<T>, how: How, seed: u64) -> Index<T> {
+    let len = items.len();
+    let order = match (how, items.groups()) {
+        // With one item to a group there is nothing to keep together.
+        (How::Groups(mixed), Some(groups)) if groups.count() < len => {
+            Some(GroupOrder::new(groups, mixed.unwrap_or(groups.mixed()), seed))
+        }
+        (How::Blocks(block), _) => Some(GroupOrder::new(&Groups::new([(len, block)]), 1, seed)),
+        (How::Full | How::Groups(_), _) => None,
+    };
+    match order {
+        Some(order) => items.select(len, move |i| order.get(i)),
+        None => {
+            let order = Permutation::new(len, seed);
+            items.select(len, move |i| order.get(i))
+        }
     }
 }

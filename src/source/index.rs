@@ -22,18 +22,25 @@ pub struct Index<T> {
     len: u64,
     get: Arc<dyn Fn(u64) -> T + Send + Sync>,
     groups: Option<Arc<Groups>>,
+    /// The items of an epoch, if their order differs from epoch to epoch.
+    epochs: Option<Arc<dyn Fn(u64) -> Index<T> + Send + Sync>>,
 }
 
 impl<T> Clone for Index<T> {
     fn clone(&self) -> Self {
-        Index { len: self.len, get: Arc::clone(&self.get), groups: self.groups.clone() }
+        Index {
+            len: self.len,
+            get: Arc::clone(&self.get),
+            groups: self.groups.clone(),
+            epochs: self.epochs.clone(),
+        }
     }
 }
 
 impl<T> Index<T> {
     /// `len` items, of which `get` computes the i-th.
     pub fn new(len: u64, get: impl Fn(u64) -> T + Send + Sync + 'static) -> Self {
-        Index { len, get: Arc::new(get), groups: None }
+        Index { len, get: Arc::new(get), groups: None, epochs: None }
     }
 
     /// The same with the groups of items that are best visited together, such as windows that are
@@ -52,8 +59,33 @@ impl<T> Index<T> {
     where
         T: 'static,
     {
-        let get = self.get;
-        Index { len, get: Arc::new(move |i| get(place(i))), groups: None }
+        let place = Arc::new(place);
+        self.each_epoch(move |_, items| {
+            let (get, place) = (Arc::clone(&items.get), Arc::clone(&place));
+            Index::new(len, move |i| get(place(i)))
+        })
+    }
+
+    /// What `change` makes of the items of each epoch, which are the same ones in the same order
+    /// unless a shuffle came before. The first epoch is number 0.
+    pub fn each_epoch<U: 'static>(
+        self,
+        change: impl Fn(u64, Index<T>) -> Index<U> + Send + Sync + 'static,
+    ) -> Index<U>
+    where
+        T: 'static,
+    {
+        let first = change(0, self.clone());
+        let every = move |epoch| change(epoch, self.epoch(epoch));
+        Index { epochs: Some(Arc::new(every)), ..first }
+    }
+
+    /// The items in the order of the epoch `epoch`.
+    pub fn epoch(&self, epoch: u64) -> Index<T> {
+        match &self.epochs {
+            Some(epochs) if epoch > 0 => epochs(epoch),
+            _ => self.clone(),
+        }
     }
 
     /// How many items there are.

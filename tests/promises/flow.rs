@@ -89,6 +89,32 @@ fn take_skip_and_repeat_count() {
     assert_eq!(all(index.then(flow::repeat(3))), [0, 1, 2, 0, 1, 2, 0, 1, 2]);
 }
 
+/// Each epoch has an order of its own, a function of the seed, and its groups stay within it.
+#[test]
+fn epochs_are_shuffled_anew() {
+    let epochs = |seed| {
+        let [index, _] = both(50);
+        let items = index.then(flow::shuffle(seed)).then(flow::batch(8)).then(flow::repeat(3));
+        all(items)
+    };
+    let first = epochs(4);
+    assert_eq!(first, epochs(4));
+    assert_eq!(first.len(), 21);
+    let orders: Vec<Vec<u64>> = first.chunks(7).map(|epoch| epoch.concat()).collect();
+    for order in &orders {
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..50));
+    }
+    assert!(orders[0] != orders[1] && orders[1] != orders[2]);
+    // The first is that of one epoch alone.
+    let [index, _] = both(50);
+    assert_eq!(all(index.then(flow::shuffle(4))), orders[0]);
+    // Without a shuffle they are the same, and a later shuffle mixes them.
+    let [index, _] = both(4);
+    assert_eq!(all(index.then(flow::skip(2)).then(flow::repeat(2))), [2, 3, 2, 3]);
+}
+
 #[test]
 fn take_stops_what_comes_before_it() {
     let (source, pulled) = numbers(u64::MAX);
