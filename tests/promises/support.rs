@@ -205,7 +205,7 @@ impl Watched {
         let (done, ended) = std::sync::mpsc::channel();
         let handle = run.handle();
         let watch = std::thread::spawn(move || {
-            let ended = ended.recv_timeout(Duration::from_secs(30));
+            let ended = ended.recv_timeout(Duration::from_secs(120));
             if ended == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("the run does not end: {:#?}", handle.stats());
                 handle.cancel();
