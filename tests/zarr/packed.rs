@@ -23,7 +23,7 @@ fn packed() -> Objects {
     objects.insert("t2m/.zattrs".into(), serde_json::to_vec(&attributes).expect("JSON"));
     for chunk in 0..2_i16 {
         let values = (0..20).map(|i| chunk * 20 + i);
-        let stored = values.map(|n| if n % 7 == 0 { MISSING } else { n });
+        let stored = values.map(|n| if n.rem_euclid(7) == 0 { MISSING } else { n });
         let bytes = stored.flat_map(i16::to_be_bytes).collect();
         objects.insert(format!("t2m/{chunk}.0"), bytes);
     }
@@ -32,7 +32,7 @@ fn packed() -> Objects {
 
 fn expected(time: u64, x: u64) -> f32 {
     let n = time * 10 + x;
-    if n % 7 == 0 || time >= 4 { f32::NAN } else { 100.0 + n as f32 / 4.0 }
+    if n.is_multiple_of(7) || time >= 4 { f32::NAN } else { 100.0 + n as f32 / 4.0 }
 }
 
 #[test]
