@@ -19,6 +19,8 @@ type Step = (&'static str, fn(u64) -> u64);
 struct Args {
     work: String,
     store: String,
+    /// The bed's `bench.json`, if it does not lie in a folder of the store's name.
+    stats: Option<String>,
     kind: String,
     workers: usize,
     fetchers: usize,
@@ -29,6 +31,7 @@ fn args() -> Result<Args, Failure> {
     let mut args = Args {
         work: String::new(),
         store: String::new(),
+        stats: None,
         kind: "io".into(),
         workers: 2,
         fetchers: 4,
@@ -36,11 +39,12 @@ fn args() -> Result<Args, Failure> {
     };
     // `cargo bench` adds a flag of its own.
     let mut given = std::env::args().skip(1).filter(|arg| arg != "--bench");
-    args.work = given.next().ok_or("say which workload: W1, W5 or W6")?;
+    args.work = given.next().ok_or("say which workload: W1, W2, W5 or W6")?;
     while let Some(name) = given.next() {
         let value = given.next().ok_or_else(|| format!("{name} needs a value"))?;
         match name.as_str() {
             "--store" => args.store = value,
+            "--stats" => args.stats = Some(value),
             "--mode" => args.kind = value,
             "--workers" => args.workers = value.parse()?,
             "--depth" => args.fetchers = value.parse()?,
@@ -76,8 +80,9 @@ fn checksum(batch: &DeviceBatch) -> Result<u64, Failure> {
     Ok(sum)
 }
 
-fn stats(store: &str, variables: &[&str]) -> Result<ops::Stats, Failure> {
-    let text = std::fs::read_to_string(format!("{store}/bench.json"))?;
+fn stats(args: &Args, variables: &[&str]) -> Result<ops::Stats, Failure> {
+    let beside = || format!("{}/bench.json", args.store);
+    let text = std::fs::read_to_string(args.stats.clone().unwrap_or_else(beside))?;
     let bench: serde_json::Value = serde_json::from_str(&text)?;
     let number = |list: &str, i: usize| bench[list][i].as_f64().ok_or("no number");
     let mut all = BTreeMap::new();
@@ -92,7 +97,7 @@ fn load(args: &Args) -> Result<(), Failure> {
     let variables = ["t2m", "u10", "msl"];
     let (start, cpu) = (Instant::now(), cpu_s());
     let n = if args.n == 0 { 48 } else { args.n };
-    let stats = stats(&args.store, &variables)?;
+    let stats = stats(args, &variables)?;
     let store = Store::open(&args.store)?;
     let spec = WindowsSpec {
         variables: variables.map(str::to_owned).into(),
@@ -213,9 +218,9 @@ fn overlap(args: &Args) -> Result<(), Failure> {
 fn main() -> Result<(), Failure> {
     let args = args()?;
     match args.work.as_str() {
-        "W1" => load(&args),
+        "W1" | "W2" => load(&args),
         "W5" => tiny(&args),
         "W6" => overlap(&args),
-        other => Err(format!("{other} is no workload: write W1, W5 or W6").into()),
+        other => Err(format!("{other} is no workload: write W1, W2, W5 or W6").into()),
     }
 }

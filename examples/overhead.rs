@@ -132,9 +132,9 @@ fn mixed(bench: &Bench) -> Result<(), Failure> {
 }
 
 /// 200 items in order; one in 20 takes 400 ms, the rest 10 ms; 4 workers. With the default window
-/// of 8 x workers two stragglers are under way at a time, with one of 64 items four are.
+/// of 8 x workers two stragglers are under way at a time, with one of 128 items four are.
 fn stragglers(bench: &Bench) -> Result<(), Failure> {
-    for (kind, window) in [("io, window 64", Some(64)), ("io, default window", None)] {
+    for (kind, window) in [("io, window 128", Some(128)), ("io, default window", None)] {
         stragglers_within(bench, kind, window)?;
     }
     Ok(())

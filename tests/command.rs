@@ -235,6 +235,29 @@ fn check_says_what_there_is() {
 }
 
 #[test]
+fn plan_says_what_a_pass_will_cost() {
+    let done = output(&["plan", "pipelines/windows.yaml", "--link", "10Gbit,30ms"]);
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    let text = stdout(&done);
+    assert!(text.contains("each wanted 3.00 times and fetched 1.00 times"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("bound")), "{text}");
+
+    let json = |args: &[&str]| -> Value {
+        let done = output(args);
+        assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+        serde_json::from_slice(&done.stdout).expect("JSON")
+    };
+    let plan = json(&["plan", QUICKSTART, "--format", "json"]);
+    assert_eq!(plan["plan"]["batches"], 16);
+    assert_eq!(plan["plan"]["requests"], 48);
+    assert!(plan["link"].is_null());
+
+    let wrong = output(&["plan", QUICKSTART, "--link", "10Gbit"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(stderr(&wrong).contains("write bandwidth and latency"), "{}", stderr(&wrong));
+}
+
+#[test]
 fn ops_lists_and_explains_operators() {
     let text = stdout(&output(&["ops"]));
     assert!(text.contains("zarr.windows") && text.contains("Vec<Window> -> Encoded"), "{text}");

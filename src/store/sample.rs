@@ -92,8 +92,13 @@ pub fn ensure(name: &str, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<PathBu
     if folder.join("zarr.json").is_file() {
         return Ok(folder);
     }
-    make(&cache, &folder, progress)
-        .map_err(|error| format!("could not make the sample in {}: {error}", cache.display()))?;
+    make(&cache, &folder, progress).map_err(|error| {
+        let cache = cache.display();
+        format!(
+            "could not make the sample in {cache}: {error}; it needs 120 MB: set FOREBAY_CACHE to a \
+             folder with room"
+        )
+    })?;
     Ok(folder)
 }
 
