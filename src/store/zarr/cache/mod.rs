@@ -6,18 +6,17 @@
 //! goes first (Belady's rule, optimal for what is known), and one that nobody is known to want is
 //! not kept at all.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+mod kept;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::item::Buffer;
-
-/// What an entry costs beside its data.
-const ENTRY: u64 = 64;
+use kept::{ENTRY, Kept, State};
 
 /// A chunk of a dataset: the variable, and its place in the grid in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,59 +28,11 @@ pub(super) struct ChunkId {
 /// An encoded chunk; `None` if the store has none, so that it is all fill value.
 pub(super) type Found = Option<Arc<Bytes>>;
 
-type Decoding = Arc<OnceLock<Result<Arc<Buffer>, String>>>;
-
 /// The chunks of a dataset that windows share.
 pub(super) struct ChunkCache {
     state: Mutex<State>,
     budget: u64,
     announced: AtomicU64,
-}
-
-#[derive(Default)]
-struct State {
-    chunks: HashMap<ChunkId, Entry>,
-    /// What is kept, by next use.
-    kept: BTreeSet<(u64, ChunkId)>,
-    bytes: u64,
-}
-
-#[derive(Default)]
-struct Entry {
-    /// The windows on their way that want it, by number of announcement.
-    uses: VecDeque<u64>,
-    kept: Option<Kept>,
-    /// What a batch on its way may still hold, though there was no room to keep it here.
-    lent: Lent,
-    /// Filled by the call that fetches it now.
-    flight: Option<watch::Receiver<Option<Found>>>,
-    decoding: Option<Decoding>,
-}
-
-/// What is held elsewhere costs nothing to find again.
-#[derive(Default)]
-struct Lent {
-    encoded: Weak<Bytes>,
-    decoded: Weak<Buffer>,
-}
-
-#[derive(Clone)]
-enum Kept {
-    Encoded(Found),
-    Decoded(Arc<Buffer>),
-    /// What a plan takes to be kept.
-    Planned(u64),
-}
-
-impl Kept {
-    fn bytes(&self) -> u64 {
-        ENTRY
-            + match self {
-                Kept::Encoded(found) => found.as_ref().map_or(0, |bytes| bytes.len() as u64),
-                Kept::Decoded(buffer) => buffer.capacity() as u64,
-                Kept::Planned(bytes) => *bytes,
-            }
-    }
 }
 
 /// What there is of a chunk that a call wants.
@@ -265,108 +216,6 @@ impl ChunkCache {
     /// Bytes that it keeps now.
     pub(super) fn bytes(&self) -> u64 {
         self.state.lock().bytes
-    }
-}
-
-impl State {
-    /// When the chunk is wanted next, as far as is known.
-    fn next(&self, id: ChunkId) -> Option<u64> {
-        self.chunks.get(&id)?.uses.front().copied()
-    }
-
-    fn withdraw(&mut self, id: ChunkId, number: u64) -> Option<Kept> {
-        let before = self.next(id);
-        let entry = self.chunks.get_mut(&id)?;
-        let at = entry.uses.partition_point(|other| *other < number);
-        if entry.uses.get(at) == Some(&number) {
-            entry.uses.remove(at);
-        }
-        let after = entry.uses.front().copied();
-        let is_kept = entry.kept.is_some();
-        if is_kept && after != before {
-            self.kept.remove(&(before.unwrap_or(u64::MAX), id));
-            match after {
-                Some(next) => _ = self.kept.insert((next, id)),
-                None => return self.forget(id),
-            }
-        } else if after.is_none() {
-            return self.forget(id);
-        }
-        None
-    }
-
-    /// Drops what is kept of a chunk that nobody wants any more; gives it for dropping.
-    fn forget(&mut self, id: ChunkId) -> Option<Kept> {
-        let entry = self.chunks.get_mut(&id)?;
-        let kept = entry.kept.take();
-        self.bytes -= kept.as_ref().map_or(0, Kept::bytes);
-        self.tidy(id);
-        kept
-    }
-
-    /// Forgets a chunk about which there is nothing to know.
-    fn tidy(&mut self, id: ChunkId) {
-        let idle = |entry: &Entry| {
-            entry.uses.is_empty()
-                && entry.kept.is_none()
-                && entry.flight.is_none()
-                && entry.decoding.is_none()
-        };
-        if self.chunks.get(&id).is_some_and(idle) {
-            self.chunks.remove(&id);
-        }
-    }
-
-    /// How many of what is kept would have to go for `bytes` more that are wanted at `next`, the one
-    /// that is wanted last first; `None` if there is no room even so.
-    fn room(&self, next: u64, bytes: u64, budget: u64) -> Option<usize> {
-        let (mut freed, mut going) = (0, 0);
-        for (later, other) in self.kept.iter().rev() {
-            if self.bytes + bytes - freed <= budget || *later <= next {
-                break;
-            }
-            freed += self.chunks[other].kept.as_ref().map_or(0, Kept::bytes);
-            going += 1;
-        }
-        (self.bytes + bytes - freed <= budget).then_some(going)
-    }
-
-    /// Keeps a chunk, at the cost of those that are wanted later. Does nothing if all others are
-    /// wanted sooner.
-    fn keep(&mut self, id: ChunkId, what: Kept, budget: u64) {
-        let Some(next) = self.next(id) else { return };
-        let bytes = what.bytes();
-        let Some(going) = self.room(next, bytes, budget) else { return };
-        for _ in 0..going {
-            if let Some((_, other)) = self.kept.pop_last()
-                && let Some(entry) = self.chunks.get_mut(&other)
-            {
-                self.bytes -= entry.kept.take().as_ref().map_or(0, Kept::bytes);
-            }
-        }
-        if let Some(entry) = self.chunks.get_mut(&id) {
-            entry.kept = Some(what);
-            self.bytes += bytes;
-            self.kept.insert((next, id));
-        }
-    }
-
-    /// Keeps `what` in the place of what is kept of the chunk now, which stays if there is no room.
-    fn replace(&mut self, id: ChunkId, what: Kept, budget: u64) -> Option<Kept> {
-        let next = self.next(id)?;
-        let before = self.chunks.get_mut(&id)?.kept.take();
-        if let Some(before) = &before {
-            self.bytes -= before.bytes();
-            self.kept.remove(&(next, id));
-        }
-        self.keep(id, what, budget);
-        if self.chunks.get(&id)?.kept.is_none()
-            && let Some(before) = before
-        {
-            self.keep(id, before, budget);
-            return None;
-        }
-        before
     }
 }
 
