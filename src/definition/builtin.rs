@@ -11,7 +11,7 @@ use super::units;
 use crate::item::{Batch, DType};
 use crate::ops::Stats;
 use crate::stage::Kind;
-use crate::store::zarr::{Extents, Window, WindowsSpec};
+use crate::store::zarr::{Extents, Span, Window, WindowsSpec};
 use crate::store::{Store, zarr};
 use crate::{cpu, device, flow, io, ops};
 
@@ -35,6 +35,9 @@ struct ZarrWindows {
     /// How many entries neighbouring windows share.
     #[serde(default)]
     overlap: Extents,
+    /// The entries of a dimension that are read, such as `{ time: 0..8760 }`. Default: all.
+    #[serde(default)]
+    range: BTreeMap<String, Span>,
     /// How much of the chunks may be kept because another window that is on its way will want them,
     /// such as `2GiB`. Default: 512MiB. A chunk that is wanted once is never kept.
     #[serde(default)]
@@ -231,9 +234,10 @@ pub(super) fn catalog() -> Catalog {
         .source("zarr.windows", |args: ZarrWindows, context| {
             let store = Store::open_with(&args.store, &args.options)?;
             context.report_pool(store.pool());
-            let ZarrWindows { variables, window, stride, overlap, cache, .. } = args;
+            let ZarrWindows { variables, window, stride, overlap, range, cache, .. } = args;
             let cache = cache.map(|Size(bytes)| bytes);
-            Ok(zarr::windows(&store, &WindowsSpec { variables, window, stride, overlap, cache })?)
+            let spec = WindowsSpec { variables, window, stride, overlap, range, cache };
+            Ok(zarr::windows(&store, &spec)?)
         })
         .same("shuffle", |args: Shuffle, context| {
             let seed = args.seed.unwrap_or(context.seed);

@@ -7,7 +7,7 @@ use forebay::prelude::*;
 use forebay::source::Groups;
 use serde_json::json;
 
-use crate::fixture::{batches, bytes, files, spec, store, v3, verify, zstd};
+use crate::fixture::{batches, bytes, files, spec, store, v3, value, verify, zstd};
 
 const SHAPE: [u64; 3] = [12, 40, 60];
 const NAMES: [&str; 2] = ["t2m", "u10"];
@@ -168,4 +168,52 @@ fn a_batch_draws_from_as_many_chunks_as_said() {
         .collect();
     let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
     assert!((mean - Groups::drawn(6, 8)).abs() < 0.6, "{mean}");
+}
+
+/// Ranges of entries split a store: what is read of one is not read of the other.
+#[test]
+fn ranges_split_a_store() {
+    let (_folder, store) = fields();
+    let split = |start, end| {
+        let range =
+            [("time".to_owned(), zarr::Span { start, end }), ("y".to_owned(), (5..40).into())];
+        let spec = WindowsSpec { range: range.into(), ..spec(&NAMES, &[("time", 2), ("x", 25)]) };
+        zarr::windows(&store, &spec)
+    };
+    let times = |start, end| {
+        let windows = split(start, end).expect("windows").into_index().expect("by position");
+        let starts = (0..windows.len()).map(|i| {
+            let window = windows.get(i);
+            let time = window.ranges().find(|(dim, _)| *dim == "time").expect("cut").1;
+            time.start
+        });
+        starts.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(times(0, 7), [0, 2, 4]);
+    assert_eq!(times(7, 12), [7, 9]);
+    let run = Pipeline::from(split(7, 12).expect("windows"))
+        .then(flow::shuffle(1).by_chunks(None))
+        .then(flow::batch(3))
+        .then(io::map("fetch", zarr::fetch))
+        .then(cpu::map("decode", zarr::decode(&Pool::default())))
+        .run()
+        .expect("runs");
+    let mut windows = 0;
+    for batch in run {
+        let batch = batch.expect("no fault");
+        for (sample, window) in batch.windows().iter().enumerate() {
+            let start = |dim| window.ranges().find(|(name, _)| *name == dim).expect("cut").1.start;
+            let view = batch.get("u10").expect("there").view::<f32>();
+            let view = view.index_axis(ndarray::Axis(0), sample);
+            assert_eq!(view.shape(), [2, 35, 25]);
+            for (at, got) in view.indexed_iter() {
+                let (t, y, x) = (at[0] as u64, at[1] as u64, at[2] as u64);
+                assert_eq!(*got, value(1, start("time") + t, 5 + y, start("x") + x, 60));
+            }
+            windows += 1;
+        }
+    }
+    assert_eq!(windows, 4);
+    let refused = split(7, 13).expect_err("too long").to_string();
+    assert!(refused.contains("`time`") && refused.contains("7..13"), "{refused}");
 }

@@ -10,7 +10,7 @@ use super::error::{ZarrError, hint};
 use super::fetch::each_chunk;
 use super::index_cache::IndexCache;
 use super::variable::{Variable, numbers};
-use super::windows::WindowsSpec;
+use super::windows::{Span, WindowsSpec};
 use super::{meta, windows};
 use crate::item::{DType, Spec};
 use crate::source::Groups;
@@ -31,6 +31,8 @@ pub(super) struct Dataset {
     /// Chunks that more than one window on its way wants; none if nothing may be kept.
     pub(super) cache: Option<Arc<ChunkCache>>,
     axes: Vec<Axis>,
+    /// The entries that are read of dimensions of which not all are.
+    within: BTreeMap<Arc<str>, Span>,
     /// How many windows there are.
     pub(super) len: u64,
 }
@@ -39,6 +41,8 @@ pub(super) struct Dataset {
 #[derive(Debug)]
 struct Axis {
     name: Arc<str>,
+    /// Where the first window begins.
+    start: u64,
     size: u64,
     stride: u64,
     count: u64,
@@ -49,7 +53,8 @@ impl Dataset {
         let found = meta::read(store, &spec.variables)?;
         let variables = found.into_iter().map(Variable::new).collect::<Result<Vec<_>, _>>()?;
         let lengths = lengths(&variables)?;
-        let axes = axes(spec, &lengths)?;
+        let within = within(spec, &lengths)?;
+        let axes = axes(spec, &lengths, &within)?;
         let len = axes.iter().map(|axis| axis.count).try_fold(1, u64::checked_mul);
         let too_many = || ZarrError::Window {
             dim: axes.iter().map(|axis| &*axis.name).collect::<Vec<_>>().join(", "),
@@ -59,7 +64,7 @@ impl Dataset {
         let (store, indexes) = (store.clone(), IndexCache::default());
         let budget = spec.cache.unwrap_or(CACHE);
         let cache = (budget > 0).then(|| ChunkCache::new(budget));
-        let dataset = Dataset { store, variables, indexes, cache, axes, len };
+        let dataset = Dataset { store, variables, indexes, cache, axes, within, len };
         dataset.check()?;
         Ok(dataset)
     }
@@ -107,11 +112,13 @@ impl Dataset {
             let mut region = self.region(variable, 0);
             for (axis, per) in self.axes.iter().zip(&per) {
                 if let Some(dim) = variable.dims.iter().position(|dim| *dim == axis.name) {
-                    region[dim].end = axis.size + (per - 1) * axis.stride;
+                    region[dim].end = region[dim].start + axis.size + (per - 1) * axis.stride;
                 }
             }
             let along = region.iter().zip(&variable.chunk);
-            along.map(|(range, chunk)| range.end.div_ceil(chunk.get())).product()
+            along
+                .map(|(range, chunk)| range.end.div_ceil(chunk.get()) - range.start / chunk.get())
+                .product()
         };
         self.variables.iter().map(chunks).collect()
     }
@@ -157,15 +164,18 @@ impl Dataset {
         let mut below = self.len.max(1);
         self.axes.iter().map(move |axis| {
             below /= axis.count.max(1);
-            let start = number / below % axis.count.max(1) * axis.stride;
+            let start = axis.start + number / below % axis.count.max(1) * axis.stride;
             (&axis.name, start..start + axis.size)
         })
     }
 
     /// What the window `number` takes of `variable`: a range along each of its dimensions.
     pub(super) fn region(&self, variable: &Variable, number: u64) -> Vec<Range<u64>> {
-        let whole = |len: &u64| 0..*len;
-        let mut region: Vec<_> = variable.shape.iter().map(whole).collect();
+        let whole = |(dim, len): (&Arc<str>, &u64)| match self.within.get(dim) {
+            Some(span) => span.start..span.end,
+            None => 0..*len,
+        };
+        let mut region: Vec<_> = variable.dims.iter().zip(&variable.shape).map(whole).collect();
         for (name, range) in self.ranges(number) {
             if let Some(dim) = variable.dims.iter().position(|dim| dim == name) {
                 region[dim] = range;
@@ -221,7 +231,31 @@ fn lengths(variables: &[Variable]) -> Result<BTreeMap<Arc<str>, u64>, ZarrError>
     Ok(lengths.into_iter().map(|(dim, (len, _))| (dim, len)).collect())
 }
 
-fn axes(spec: &WindowsSpec, lengths: &BTreeMap<Arc<str>, u64>) -> Result<Vec<Axis>, ZarrError> {
+/// The entries that are read of dimensions of which not all are.
+fn within(
+    spec: &WindowsSpec,
+    lengths: &BTreeMap<Arc<str>, u64>,
+) -> Result<BTreeMap<Arc<str>, Span>, ZarrError> {
+    let one = |(dim, span): (&String, &Span)| {
+        let Some((name, &len)) = lengths.get_key_value(dim.as_str()) else {
+            let known: Vec<_> = lengths.keys().map(|dim| dim.to_string()).collect();
+            return Err(ZarrError::NoDim { dim: dim.clone(), hint: hint(dim, &known) });
+        };
+        if span.start >= span.end || span.end > len {
+            let Span { start, end } = span;
+            let why = format!("is taken from the entries {start}..{end}, but there are {len}");
+            return Err(ZarrError::Window { dim: dim.clone(), why });
+        }
+        Ok((Arc::clone(name), *span))
+    };
+    spec.range.iter().map(one).collect()
+}
+
+fn axes(
+    spec: &WindowsSpec,
+    lengths: &BTreeMap<Arc<str>, u64>,
+    within: &BTreeMap<Arc<str>, Span>,
+) -> Result<Vec<Axis>, ZarrError> {
     for (name, of) in [("stride", &spec.stride), ("overlap", &spec.overlap)] {
         if let Some(dim) = of.keys().find(|dim| !spec.window.contains_key(dim)) {
             let why = format!("is not given, but its {name} is: add it to `window`");
@@ -234,12 +268,13 @@ fn axes(spec: &WindowsSpec, lengths: &BTreeMap<Arc<str>, u64>) -> Result<Vec<Axi
             let known: Vec<_> = lengths.keys().map(|dim| dim.to_string()).collect();
             return Err(ZarrError::NoDim { dim: dim.clone(), hint: hint(dim, &known) });
         };
+        let (start, len) = within.get(name).map_or((0, len), |s| (s.start, s.end - s.start));
         if size == 0 || size > len {
             return Err(wrong(format!("has {size} entries: write 1 to {len}")));
         }
         let stride = windows::stride(spec, dim, size).map_err(wrong)?;
         let count = (len - size) / stride + 1;
-        Ok(Axis { name: Arc::clone(name), size, stride, count })
+        Ok(Axis { name: Arc::clone(name), start, size, stride, count })
     };
     spec.window.iter().map(axis).collect()
 }

@@ -21,4 +21,4 @@ pub use error::{DecodeError, ZarrError};
 pub use fetch::{Encoded, Windows, fetch};
 pub use plan::{Plan, PlannedVariable, advice, mixing, plan};
 pub(crate) use windows::label_of;
-pub use windows::{Extents, Window, WindowsSpec, windows};
+pub use windows::{Extents, Span, Window, WindowsSpec, windows};

@@ -35,10 +35,61 @@ pub struct WindowsSpec {
     /// How many entries neighbouring windows share; the other way to say `stride`.
     #[serde(default)]
     pub overlap: Extents,
+    /// The entries of a dimension that are read, such as `{ time: 0..8760 }`: the others are as if
+    /// they were not there. Two ranges that do not touch make a split into training and validation.
+    #[serde(default)]
+    pub range: BTreeMap<String, Span>,
     /// Bytes of chunks that may be kept because another window that is on its way will want them, in
     /// this epoch or the next. Default: 512 MiB. A chunk that is wanted once is never kept.
     #[serde(default)]
     pub cache: Option<u64>,
+}
+
+/// Entries from one to another, which is not among them: `0..8760`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Span {
+    /// The first entry.
+    pub start: u64,
+    /// The entry behind the last one.
+    pub end: u64,
+}
+
+impl From<Range<u64>> for Span {
+    fn from(range: Range<u64>) -> Self {
+        Span { start: range.start, end: range.end }
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no range of entries: write `0..100`");
+        let (start, end) = text.split_once("..").ok_or_else(wrong)?;
+        let number = |text: &str| text.trim().parse().map_err(|_| wrong());
+        let (start, end) = (number(start)?, number(end)?);
+        if start >= end {
+            return Err(format!("`{text}` has no entries: a range ends behind its last entry"));
+        }
+        Ok(Span { start, end })
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> Self {
+        format!("{}..{}", span.start, span.end)
+    }
+}
+
+impl JsonSchema for Span {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^[0-9]+ *\\.\\. *[0-9]+$" })
+    }
 }
 
 /// Numbers of entries by dimension, in the order in which they were given.
