@@ -1,28 +1,18 @@
 //! Memory for data: aligned, recycled, counted. Decoding into recycled memory is four times as
 //! fast as into fresh memory, because page faults and not codecs are what costs.
 //!
-//! One of the two files that contain `unsafe`: the advice to back large buffers with huge pages.
-#![expect(unsafe_code, reason = "madvise is a foreign function")]
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
 
-/// The unit and the alignment of all buffers.
-const PAGE: usize = 4096;
-/// Buffers of this size and more are backed with huge pages where the system has them.
-const HUGE: usize = 2 << 20;
+use super::memory::{Memory, PAGE};
+
 /// Idle memory that a pool keeps unless told otherwise.
 const IDLE_MAX: u64 = 4 << 30;
-
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(4096))]
-struct Page([u8; PAGE]);
 
 /// A pool of buffers. Cloning it gives another handle on the same pool.
 #[derive(Clone)]
@@ -40,7 +30,7 @@ struct Inner {
 struct Idle {
     bytes: u64,
     /// By size in pages; the buffer returned last is lent first, as its pages are warmest.
-    buffers: BTreeMap<usize, Vec<Vec<Page>>>,
+    buffers: BTreeMap<usize, Vec<Memory>>,
 }
 
 /// What a pool has done.
@@ -91,17 +81,17 @@ impl Pool {
             }
             found
         };
-        let pages = match recycled {
-            Some(pages) => {
+        let memory = match recycled {
+            Some(memory) => {
                 inner.hits.fetch_add(1, Relaxed);
-                pages
+                memory
             }
             None => {
                 inner.misses.fetch_add(1, Relaxed);
-                fresh(pages)
+                Memory::new(pages)
             }
         };
-        Buffer { pages, len, pool: self.clone() }
+        Buffer { memory: Some(memory), len, pool: self.clone() }
     }
 
     /// What the pool has done.
@@ -121,22 +111,6 @@ fn class(pages: usize) -> usize {
     pages.max(1).next_multiple_of(step)
 }
 
-fn fresh(pages: usize) -> Vec<Page> {
-    let memory: Vec<Page> = bytemuck::try_zeroed_vec(pages)
-        .unwrap_or_else(|()| panic!("the system has no {} bytes of memory", pages * PAGE));
-    if pages * PAGE >= HUGE {
-        let (at, len) = (memory.as_ptr().cast_mut().cast(), pages * PAGE);
-        // SAFETY: the range is that of `memory`, which is page-aligned and ours. The advice changes
-        // how the range is backed, never what it holds.
-        let advised = unsafe { rustix::mm::madvise(at, len, rustix::mm::Advice::LinuxHugepage) };
-        if let Err(error) = advised {
-            // A system without huge pages works as well, only slower.
-            tracing::trace!(%error, "no huge pages");
-        }
-    }
-    memory
-}
-
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.stats().fmt(f)
@@ -145,7 +119,8 @@ impl fmt::Debug for Pool {
 
 /// Bytes lent by a [`Pool`], to which they return when this is dropped.
 pub struct Buffer {
-    pages: Vec<Page>,
+    /// There until it is dropped.
+    memory: Option<Memory>,
     len: usize,
     pool: Pool,
 }
@@ -153,7 +128,7 @@ pub struct Buffer {
 impl Buffer {
     /// How much memory it keeps, in bytes.
     pub fn capacity(&self) -> usize {
-        self.pages.len() * PAGE
+        self.memory.as_ref().map_or(0, Memory::pages) * PAGE
     }
 
     /// Shortens it to `len` bytes; does nothing if it is shorter.
@@ -171,13 +146,13 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.pages)[..self.len]
+        &self.memory.as_ref().map_or(&[][..], Memory::bytes)[..self.len]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.pages)[..self.len]
+        &mut self.memory.as_mut().map_or(&mut [][..], Memory::bytes_mut)[..self.len]
     }
 }
 
@@ -195,8 +170,9 @@ impl Drop for Buffer {
         let mut idle = inner.idle.lock();
         if idle.bytes + bytes <= inner.idle_max {
             idle.bytes += bytes;
-            let pages = std::mem::take(&mut self.pages);
-            idle.buffers.entry(pages.len()).or_default().push(pages);
+            if let Some(memory) = self.memory.take() {
+                idle.buffers.entry(memory.pages()).or_default().push(memory);
+            }
         }
     }
 }

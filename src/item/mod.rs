@@ -3,6 +3,7 @@
 mod batch;
 mod buffer;
 mod id;
+mod memory;
 mod spec;
 mod tensor;
 mod weight;
