@@ -11,7 +11,7 @@ use super::units;
 use crate::item::{Batch, DType};
 use crate::ops::Stats;
 use crate::stage::Kind;
-use crate::store::zarr::{Extents, Span, Window, WindowsSpec};
+use crate::store::zarr::{Also, Edges, Extents, Labels, Span, Split, Window, WindowsSpec};
 use crate::store::{Store, zarr};
 use crate::{cpu, device, flow, io, ops};
 
@@ -35,9 +35,27 @@ struct ZarrWindows {
     /// How many entries neighbouring windows share.
     #[serde(default)]
     overlap: Extents,
-    /// The entries of a dimension that are read, such as `{ time: 0..8760 }`. Default: all.
+    /// More windows of each sample, by name: `{ target: { offset: { time: 2 }, window: { time: 1 } } }`.
+    #[serde(default)]
+    also: BTreeMap<String, Also>,
+    /// What happens where a window reaches beyond the data: `drop`, `pad`, `short` or `wrap`; or one
+    /// of them by dimension, such as `{ longitude: wrap }`. Default: `drop`.
+    #[serde(default)]
+    edges: Edges,
+    /// The entries of a dimension that are read, by position, such as `{ time: 0..8760 }`.
     #[serde(default)]
     range: BTreeMap<String, Span>,
+    /// The entries of a dimension that are read, by coordinates, both ends included, such as
+    /// `{ time: 2019-01-01..2019-12-31, latitude: -60..60 }`.
+    #[serde(default)]
+    select: BTreeMap<String, Labels>,
+    /// One contiguous part of a dimension: `{ by: time, train: 0.8, valid: 0.2, take: train }`.
+    #[serde(default)]
+    split: Option<Split>,
+    /// The type of all tensors, such as `f32` or `bf16`. Default: the type in which they are stored,
+    /// or that they are unpacked to.
+    #[serde(default)]
+    dtype: Option<DType>,
     /// How much of the chunks may be kept because another window that is on its way will want them,
     /// such as `2GiB`. Default: 512MiB. A chunk that is wanted once is never kept.
     #[serde(default)]
@@ -234,9 +252,19 @@ pub(super) fn catalog() -> Catalog {
         .source("zarr.windows", |args: ZarrWindows, context| {
             let store = Store::open_with(&args.store, &args.options)?;
             context.report_pool(store.pool());
-            let ZarrWindows { variables, window, stride, overlap, range, cache, .. } = args;
-            let cache = cache.map(|Size(bytes)| bytes);
-            let spec = WindowsSpec { variables, window, stride, overlap, range, cache };
+            let spec = WindowsSpec {
+                variables: args.variables,
+                window: args.window,
+                stride: args.stride,
+                overlap: args.overlap,
+                also: args.also,
+                edges: args.edges,
+                range: args.range,
+                select: args.select,
+                split: args.split,
+                dtype: args.dtype,
+                cache: args.cache.map(|Size(bytes)| bytes),
+            };
             Ok(zarr::windows(&store, &spec)?)
         })
         .same("shuffle", |args: Shuffle, context| {

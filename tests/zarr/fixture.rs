@@ -103,6 +103,49 @@ pub(crate) fn store(names: &[&str], metadata: &Value) -> Objects {
     objects
 }
 
+/// A store of one variable `v` whose elements are their own row-major indices, in chunks of half the
+/// length of each dimension.
+pub(crate) fn numbered(dims: &[(&str, u64)]) -> Objects {
+    let (dims, shape): (Vec<_>, Vec<_>) = dims.iter().copied().unzip();
+    let chunk: Vec<u64> = shape.iter().map(|n| n.div_ceil(2)).collect();
+    let metadata = json!({
+        "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "float64",
+        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": chunk } },
+        "chunk_key_encoding": { "name": "default" }, "fill_value": -1.0,
+        "codecs": [bytes()], "dimension_names": dims,
+    });
+    let memory = Arc::new(MemoryStore::new());
+    let parsed = serde_json::from_value(metadata.clone()).expect("metadata");
+    let array =
+        Array::new_with_metadata(Arc::clone(&memory), "/v", parsed)
+            .expect("array");
+    let values: Vec<f64> = (0..shape.iter().product::<u64>()).map(|i| i as f64).collect();
+    let whole = ArraySubset::new_with_shape(shape);
+    array.store_array_subset(&whole, &values).expect("written");
+    let mut objects = Objects::new();
+    for key in memory.list().expect("keys") {
+        let value = memory.get(&key).expect("readable").expect("there");
+        objects.insert(key.to_string(), value.to_vec());
+    }
+    let group = json!({ "zarr_format": 3, "node_type": "group" });
+    objects.insert("zarr.json".into(), serde_json::to_vec(&group).expect("JSON"));
+    objects.insert("v/zarr.json".into(), serde_json::to_vec(&metadata).expect("JSON"));
+    objects
+}
+
+/// Adds the coordinates of a dimension.
+pub(crate) fn coordinate(objects: &mut Objects, dim: &str, values: &[f64], attributes: &Value) {
+    let metadata = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [values.len()], "data_type": "float64",
+        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": [values.len()] } },
+        "chunk_key_encoding": { "name": "default" }, "fill_value": "NaN",
+        "codecs": [bytes()], "dimension_names": [dim], "attributes": attributes,
+    });
+    objects.insert(format!("{dim}/zarr.json"), serde_json::to_vec(&metadata).expect("JSON"));
+    let values = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    objects.insert(format!("{dim}/c/0"), values);
+}
+
 /// The same objects as files.
 pub(crate) fn files(objects: &Objects) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");

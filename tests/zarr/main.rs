@@ -7,5 +7,6 @@ mod layouts;
 mod once;
 mod packed;
 mod plan;
+mod samples;
 mod server;
 mod windows;

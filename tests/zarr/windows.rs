@@ -5,38 +5,11 @@ use std::collections::BTreeMap;
 use forebay::prelude::*;
 use serde_json::{Value, json};
 
-use crate::fixture::{Objects, batches, bytes, files, spec, store, v3, verify, zstd};
+use crate::fixture::{batches, bytes, files, numbered, spec, store, v3, verify, zstd};
 use crate::server::Server;
 
-/// A store of one variable whose elements are their own row-major indices.
-fn numbered(array: &serde_json::Map<String, Value>) -> Objects {
-    let shape: Vec<u64> = array.values().map(|n| n.as_u64().expect("a length")).collect();
-    let dims: Vec<_> = array.keys().collect();
-    let chunk: Vec<u64> = shape.iter().map(|n| n.div_ceil(2)).collect();
-    let metadata = json!({
-        "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "float64",
-        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": chunk } },
-        "chunk_key_encoding": { "name": "default" }, "fill_value": -1.0,
-        "codecs": [bytes()], "dimension_names": dims,
-    });
-    let memory = std::sync::Arc::new(zarrs::storage::store::MemoryStore::new());
-    let parsed = serde_json::from_value(metadata.clone()).expect("metadata");
-    let array =
-        zarrs::array::Array::new_with_metadata(std::sync::Arc::clone(&memory), "/v", parsed)
-            .expect("array");
-    let values: Vec<f64> = (0..shape.iter().product::<u64>()).map(|i| i as f64).collect();
-    let whole = zarrs::array::ArraySubset::new_with_shape(shape);
-    array.store_array_subset(&whole, &values).expect("written");
-    let mut objects = Objects::new();
-    use zarrs::storage::{ListableStorageTraits as _, ReadableStorageTraits as _};
-    for key in memory.list().expect("keys") {
-        let value = memory.get(&key).expect("readable").expect("there");
-        objects.insert(key.to_string(), value.to_vec());
-    }
-    let group = json!({ "zarr_format": 3, "node_type": "group" });
-    objects.insert("zarr.json".into(), serde_json::to_vec(&group).expect("JSON"));
-    objects.insert("v/zarr.json".into(), serde_json::to_vec(&metadata).expect("JSON"));
-    objects
+fn lengths(array: &serde_json::Map<String, Value>) -> Vec<(&str, u64)> {
+    array.iter().map(|(dim, n)| (dim.as_str(), n.as_u64().expect("a length"))).collect()
 }
 
 #[test]
@@ -50,7 +23,7 @@ fn as_xbatcher_enumerates_them() {
             let dims = case[name].as_object().expect("an object").iter();
             dims.map(|(dim, n)| (dim.clone(), n.as_u64().expect("a number"))).collect()
         };
-        let folder = files(&numbered(case["array"].as_object().expect("an object")));
+        let folder = files(&numbered(&lengths(case["array"].as_object().expect("an object"))));
         let store = Store::open(folder.path().to_str().expect("UTF-8")).expect("opens");
         let spec = WindowsSpec {
             variables: vec!["v".into()],

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
 use zarrs::array::ArraySubset;
 
+use super::cut::Cut;
 use super::dataset::Dataset;
 use super::disjoint::{Decoder, Target};
 use super::error::DecodeError;
-use super::fetch::{Chunk, Data, Encoded};
+use super::fetch::{Chunk, Data, Encoded, User};
 use super::variable::{Variable, numbers};
-use crate::item::{Batch, Pool, Tensor};
+use super::windows::Window;
+use crate::item::{Batch, Label as _, Pool, Tensor};
 
 /// Decodes what [`fetch`](super::fetch) brought into a batch in memory from `pool`: for a cpu
 /// stage, `cpu::map("decode", zarr::decode(&pool))`.
@@ -24,31 +26,78 @@ pub fn decode(pool: &Pool) -> impl Fn(Encoded) -> Result<Batch, DecodeError> + S
     move |encoded| batch(&pool, encoded)
 }
 
-fn batch(pool: &Pool, encoded: Encoded) -> Result<Batch, DecodeError> {
+pub(super) fn batch(pool: &Pool, encoded: Encoded) -> Result<Batch, DecodeError> {
     let Encoded { mut windows, chunks } = encoded;
     let Some(first) = windows.first() else {
         return Ok(Batch::new(Vec::new(), windows));
     };
     let dataset = Arc::clone(&first.dataset);
-    let mut tensors: Vec<_> = dataset
-        .variables
-        .iter()
-        .map(|variable| Tensor::take(pool, dataset.spec(variable, windows.len() as u64)))
-        .collect();
+    let starts: Vec<_> = windows.iter().map(|window| dataset.starts(window.number)).collect();
+    let mut tensors = Vec::with_capacity(dataset.cuts.len());
+    for cut in &dataset.cuts {
+        same_extents(cut, &starts, &windows)?;
+        tensors.push(Tensor::take(pool, dataset.spec(cut, &starts[0], windows.len() as u64)));
+    }
     let shapes: Vec<_> = tensors.iter().map(|tensor| Arc::clone(&tensor.spec().shape)).collect();
-    let targets: Vec<_> = (tensors.iter_mut().zip(&shapes).zip(&dataset.variables))
-        .map(|((tensor, shape), of)| Target::new(tensor.bytes_mut(), shape, of.dtype.size()))
+    let targets: Vec<_> = (tensors.iter_mut().zip(&shapes))
+        .map(|(tensor, shape)| {
+            let element = tensor.spec().dtype.size();
+            Target::new(tensor.bytes_mut(), shape, element)
+        })
         .collect();
-    let numbers: Vec<_> = windows.iter().map(|window| window.number).collect();
-    chunks.par_iter().try_for_each(|chunk| {
+    pad(&dataset, &targets, &shapes, &starts)?;
+    let place = |chunk: &Chunk| {
         let of = &dataset.variables[chunk.variable];
-        let placing = Placing { dataset: &dataset, of, target: &targets[chunk.variable] };
-        placing.place(chunk, &numbers, pool).map_err(|why| DecodeError { key: key(of, chunk), why })
-    })?;
+        let placing = Placing { dataset: &dataset, of, targets: &targets };
+        placing.place(chunk, &starts, pool).map_err(|why| DecodeError { key: key(of, chunk), why })
+    };
+    // Where there are no threads to share the work, none are started.
+    match rayon::current_thread_index() {
+        Some(_) => chunks.par_iter().try_for_each(place)?,
+        None => chunks.iter().try_for_each(place)?,
+    }
     drop(targets);
     // Their chunks are no longer wanted by these.
     windows.iter_mut().for_each(|window| window.ticket = None);
     Ok(Batch::new(tensors, windows))
+}
+
+/// Refuses windows that are cut short differently: they can't be stacked.
+fn same_extents(cut: &Cut, starts: &[Vec<u64>], windows: &[Window]) -> Result<(), DecodeError> {
+    let first = cut.extents(&starts[0]);
+    let Some(other) = starts.iter().position(|starts| cut.extents(starts) != first) else {
+        return Ok(());
+    };
+    let why = format!(
+        "the window at {} has other extents than the one at {}, so they can't share a batch: write \
+         `edges: pad`, or batches of one",
+        windows[other].label(),
+        windows[0].label()
+    );
+    Err(DecodeError { key: cut.name.to_string(), why })
+}
+
+/// Fills the windows that reach beyond what there is, before what there is comes into them.
+fn pad(
+    dataset: &Dataset,
+    targets: &[Target<'_>],
+    shapes: &[Arc<[u64]>],
+    starts: &[Vec<u64>],
+) -> Result<(), DecodeError> {
+    for ((cut, target), shape) in dataset.cuts.iter().zip(targets).zip(shapes) {
+        let of = &dataset.variables[cut.variable];
+        let mut value = [0_u64];
+        let value = of.padding(&mut value);
+        for (window, _) in starts.iter().enumerate().filter(|(_, at)| !cut.is_filled(at)) {
+            let window = window as u64;
+            let whole: Vec<_> = std::iter::once(window..window + 1)
+                .chain(shape[1..].iter().map(|n| 0..*n))
+                .collect();
+            let filled = target.fill(ArraySubset::new_with_ranges(&whole), value);
+            filled.map_err(|why| DecodeError { key: cut.name.to_string(), why })?;
+        }
+    }
+    Ok(())
 }
 
 /// What people know the chunk by.
@@ -66,11 +115,12 @@ fn key(of: &Variable, chunk: &Chunk) -> String {
 struct Placing<'a> {
     dataset: &'a Dataset,
     of: &'a Variable,
-    target: &'a Target<'a>,
+    targets: &'a [Target<'a>],
 }
 
 /// A part of a chunk and where it belongs.
-struct Part {
+struct Part<'a> {
+    target: &'a Target<'a>,
     /// Where in the tensor.
     to: ArraySubset,
     /// Where in the chunk it begins.
@@ -79,25 +129,14 @@ struct Part {
 }
 
 impl Placing<'_> {
-    fn place(&self, chunk: &Chunk, windows: &[u64], pool: &Pool) -> Result<(), String> {
-        let parts: Vec<_> = chunk
-            .users
-            .iter()
-            .map(|&user| self.part(chunk, user, windows[user as usize]))
-            .collect();
+    fn place(&self, chunk: &Chunk, starts: &[Vec<u64>], pool: &Pool) -> Result<(), String> {
+        let part = |user: &User| self.part(chunk, *user, &starts[user.window as usize]);
+        let parts: Vec<_> = chunk.users.iter().map(part).collect();
         let encoded = match &chunk.data {
             Data::Fill => {
-                let fill = self.of.fill_value().as_ne_bytes();
-                // Aligned for every type.
-                let (mut stored, mut value) = ([0_u64], [0_u64]);
-                let stored = &mut bytemuck::bytes_of_mut(&mut stored)[..fill.len()];
-                let value = &mut bytemuck::bytes_of_mut(&mut value)[..self.of.dtype.size()];
-                stored.copy_from_slice(fill);
-                match &self.of.unpack {
-                    Some(unpack) => unpack.row(stored, value),
-                    None => value.copy_from_slice(stored),
-                }
-                return parts.into_iter().try_for_each(|part| self.target.fill(part.to, value));
+                let mut value = [0_u64];
+                let value = self.of.missing(&mut value);
+                return parts.into_iter().try_for_each(|part| part.target.fill(part.to, value));
             }
             Data::Decoded(buffer) => return self.copy(&parts, buffer),
             Data::Encoded(bytes) => bytes,
@@ -124,43 +163,46 @@ impl Placing<'_> {
                 return self.copy(&parts, &shared?);
             }
         }
-        if let ([Part { to, is_whole: true, .. }], None) = (&parts[..], &self.of.unpack) {
-            return self.target.decode(to.clone(), encoded, &decoder);
+        if let ([Part { target, to, is_whole: true, .. }], None) = (&parts[..], &self.of.unpack) {
+            return target.decode(to.clone(), encoded, &decoder);
         }
         self.copy(&parts, &scratch()?)
     }
 
     /// Copies parts of a decoded chunk to their places.
-    fn copy(&self, parts: &[Part], decoded: &[u8]) -> Result<(), String> {
+    fn copy(&self, parts: &[Part<'_>], decoded: &[u8]) -> Result<(), String> {
         let shape = numbers(&self.of.chunk);
         let element = self.of.stored.size();
         parts.iter().try_for_each(|part| {
-            self.target.rows(&part.to, decoded, element, &shape, &part.from, |from, to| match &self
-                .of
-                .unpack
-            {
+            let (target, unpack) = (part.target, &self.of.unpack);
+            target.rows(&part.to, decoded, element, &shape, &part.from, |from, to| match unpack {
                 Some(unpack) => unpack.row(from, to),
                 None => to.copy_from_slice(from),
             })
         })
     }
 
-    /// What the window `number`, at place `user` of the batch, takes of the chunk.
-    fn part(&self, chunk: &Chunk, user: u32, number: u64) -> Part {
-        let user = u64::from(user);
-        let region = self.dataset.region(self.of, number);
-        let mut to: Vec<Range<u64>> = Vec::with_capacity(region.len() + 1);
-        to.push(user..user + 1);
-        let mut from = Vec::with_capacity(region.len());
+    /// What a piece of a window whose axes begin at `starts` takes of the chunk.
+    fn part(&self, chunk: &Chunk, user: User, starts: &[u64]) -> Part<'_> {
+        let cut = &self.dataset.cuts[user.cut as usize];
+        let pieces = cut.pieces(starts);
+        let piece = &pieces[user.piece as usize];
+        let window = u64::from(user.window);
+        let mut to: Vec<Range<u64>> = Vec::with_capacity(piece.from.len() + 1);
+        to.push(window..window + 1);
+        let mut from = Vec::with_capacity(piece.from.len());
         let mut is_whole = true;
-        for ((window, at), extent) in region.iter().zip(&chunk.place).zip(&self.of.chunk) {
+        let along = piece.from.iter().zip(&piece.to).zip(&chunk.place).zip(&self.of.chunk);
+        for (((range, begins), at), extent) in along {
             let origin = at * extent.get();
-            let start = window.start.max(origin);
-            let end = window.end.min(origin + extent.get());
+            let start = range.start.max(origin);
+            let end = range.end.min(origin + extent.get());
             is_whole &= end - start == extent.get();
-            to.push(start - window.start..end - window.start);
+            let place = begins + start - range.start;
+            to.push(place..place + (end - start));
             from.push(start - origin);
         }
-        Part { to: ArraySubset::new_with_ranges(&to), from, is_whole }
+        let target = &self.targets[user.cut as usize];
+        Part { target, to: ArraySubset::new_with_ranges(&to), from, is_whole }
     }
 }

@@ -63,6 +63,9 @@ pub enum ZarrError {
         /// Its length there.
         b: u64,
     },
+    /// A chunk of a coordinate can't be decoded.
+    #[error("{0}")]
+    Chunk(#[from] DecodeError),
     /// A window names a dimension that no variable has.
     #[error("no variable has a dimension `{dim}`{hint}")]
     NoDim {

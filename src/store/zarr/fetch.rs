@@ -52,9 +52,20 @@ pub(super) struct Chunk {
     pub(super) variable: usize,
     /// Its place in the grid of (inner) chunks.
     pub(super) place: Vec<u64>,
-    /// Which of the windows need it.
-    pub(super) users: Vec<u32>,
+    /// Who needs it.
+    pub(super) users: Vec<User>,
     pub(super) data: Data,
+}
+
+/// A place in a batch that a part of a chunk belongs to.
+#[derive(Clone, Copy)]
+pub(super) struct User {
+    /// Which of the batch's windows.
+    pub(super) window: u32,
+    /// Which of the dataset's cuts.
+    pub(super) cut: u32,
+    /// Which of the pieces that the window takes.
+    pub(super) piece: u32,
 }
 
 /// What there is of a chunk.
@@ -146,20 +157,24 @@ pub(super) struct Object {
 
 /// The objects that a group of windows needs, and which chunks of them.
 pub(super) fn plan(dataset: &Dataset, windows: &[Window]) -> Vec<Object> {
-    let mut objects = BTreeMap::<(usize, Vec<u64>), BTreeMap<Vec<u64>, Vec<u32>>>::new();
-    for (user, window) in windows.iter().enumerate() {
-        for (variable, of) in dataset.variables.iter().enumerate() {
-            let region = dataset.region(of, window.number);
-            each_chunk(of, &region, |place| {
-                let object = match &of.sharding {
-                    Some(sharding) => {
-                        place.iter().zip(&sharding.chunks).map(|(at, n)| at / n).collect()
-                    }
-                    None => place.to_vec(),
-                };
-                let chunks = objects.entry((variable, object)).or_default();
-                chunks.entry(place.to_vec()).or_default().push(user as u32);
-            });
+    let mut objects = BTreeMap::<(usize, Vec<u64>), BTreeMap<Vec<u64>, Vec<User>>>::new();
+    for (window, of) in windows.iter().enumerate() {
+        let starts = dataset.starts(of.number);
+        for (cut, of) in dataset.cuts.iter().enumerate() {
+            let variable = &dataset.variables[of.variable];
+            for (piece, region) in of.pieces(&starts).iter().enumerate() {
+                let user = User { window: window as u32, cut: cut as u32, piece: piece as u32 };
+                each_chunk(variable, &region.from, |place| {
+                    let object = match &variable.sharding {
+                        Some(sharding) => {
+                            place.iter().zip(&sharding.chunks).map(|(at, n)| at / n).collect()
+                        }
+                        None => place.to_vec(),
+                    };
+                    let chunks = objects.entry((of.variable, object)).or_default();
+                    chunks.entry(place.to_vec()).or_default().push(user);
+                });
+            }
         }
     }
     objects
@@ -264,9 +279,7 @@ async fn request(
         if let Some(index) = dataset.indexes.get(key, read_index).await? {
             let (mut ranges, mut present) = (Vec::new(), Vec::new());
             for (chunk, found) in chunks.iter().zip(&mut found) {
-                let within = chunk.place.iter().zip(&sharding.chunks);
-                let place = within.fold(0, |place, (at, n)| place * n + at % n);
-                if let Some(range) = index.get(place) {
+                if let Some(range) = index.get(sharding.within(&chunk.place)) {
                     ranges.push(range);
                     present.push(found);
                 }
@@ -306,6 +319,38 @@ async fn read_index(
     };
     let bad = |why| ZarrError::Metadata { name: format!("the index of {key}"), why };
     Ok(Some(Arc::new(sharding.decode(&bytes, most).map_err(bad)?)))
+}
+
+/// The encoded chunks of the first window, from code that is not async: for what is small and needed
+/// before a run.
+pub(super) fn whole_blocking(dataset: &Arc<Dataset>) -> Result<Encoded, ZarrError> {
+    let windows = vec![Window { dataset: Arc::clone(dataset), number: 0, ticket: None }];
+    let mut objects = plan(dataset, &windows);
+    let of = |object: &Object| &dataset.variables[object.variable];
+    let most = |object: &Object| of(object).encoded_max();
+    let is_plain = |object: &&Object| of(object).sharding.is_none();
+    let keys: Vec<_> =
+        objects.iter().filter(is_plain).map(|object| object.key.clone()).collect();
+    let largest = objects.iter().map(most).max().unwrap_or(0);
+    let mut read = dataset.store.read_blocking(&keys, largest)?.into_iter();
+    for object in &mut objects {
+        let Some(sharding) = &dataset.variables[object.variable].sharding else {
+            let bytes = read.next().expect("as many answers as keys");
+            for chunk in &mut object.chunks {
+                chunk.data = bytes.clone().map(Arc::new).into();
+            }
+            continue;
+        };
+        let Some(index) = index_blocking(dataset, object.variable, &object.key)? else { continue };
+        for chunk in &mut object.chunks {
+            let Some(range) = index.get(sharding.within(&chunk.place)) else { continue };
+            let part = Part::Range(range);
+            let bytes = dataset.store.read_part_blocking(&object.key, &part, largest)?;
+            chunk.data = bytes.map(Arc::new).into();
+        }
+    }
+    let chunks = objects.into_iter().flat_map(|object| object.chunks).collect();
+    Ok(Encoded { windows, chunks })
 }
 
 /// The index of a shard, from code that is not async; `None` if there is no such shard.

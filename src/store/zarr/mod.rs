@@ -2,6 +2,9 @@
 //! not, with or without consolidated metadata) and v2.
 
 mod cache;
+mod calendar;
+mod coordinate;
+mod cut;
 mod dataset;
 mod decode;
 mod disjoint;
@@ -12,6 +15,7 @@ mod index_cache;
 mod meta;
 mod plan;
 mod shard;
+mod spec;
 mod unpack;
 mod variable;
 mod windows;
@@ -21,4 +25,5 @@ pub use error::{DecodeError, ZarrError};
 pub use fetch::{Encoded, Windows, fetch};
 pub use plan::{Plan, PlannedVariable, advice, mixing, plan};
 pub(crate) use windows::label_of;
-pub use windows::{Extents, Span, Window, WindowsSpec, windows};
+pub use spec::{Also, ByDim, Edge, Edges, Extents, Labels, Offsets, Span, Split, WindowsSpec};
+pub use windows::{Window, windows};

@@ -155,14 +155,17 @@ pub fn plan(index: &Index<Vec<Window>>) -> Result<Plan, ZarrError> {
 }
 
 fn variables(dataset: &Dataset) -> Vec<PlannedVariable> {
-    let planned = |variable: &super::variable::Variable| PlannedVariable {
-        name: variable.name.to_string(),
-        dims: variable.dims.iter().map(|dim| dim.to_string()).collect(),
-        shape: variable.shape.clone(),
-        chunk: super::variable::numbers(&variable.chunk),
-        window: dataset.region(variable, 0).iter().map(|range| range.end - range.start).collect(),
+    let planned = |cut: &super::cut::Cut| {
+        let variable = &dataset.variables[cut.variable];
+        PlannedVariable {
+            name: cut.name.to_string(),
+            dims: variable.dims.iter().map(|dim| dim.to_string()).collect(),
+            shape: variable.shape.clone(),
+            chunk: super::variable::numbers(&variable.chunk),
+            window: cut.along.iter().map(|along| along.size).collect(),
+        }
     };
-    dataset.variables.iter().map(planned).collect()
+    dataset.cuts.iter().map(planned).collect()
 }
 
 /// What was asked for so far.
@@ -214,10 +217,7 @@ impl Asked {
             let index = sizes.index(dataset, object.variable, &object.key)?;
             let mut ranges: Vec<_> = places
                 .iter()
-                .filter_map(|place| {
-                    let within = place.iter().zip(&sharding.chunks);
-                    index.as_ref()?.get(within.fold(0, |place, (at, n)| place * n + at % n))
-                })
+                .filter_map(|place| index.as_ref()?.get(sharding.within(place)))
                 .collect();
             ranges.sort_unstable_by_key(|range| range.start);
             let mut end = None;

@@ -68,6 +68,11 @@ impl Sharding {
         }
     }
 
+    /// Where in its shard's index the inner chunk at `place` of the whole grid is.
+    pub(super) fn within(&self, place: &[u64]) -> u64 {
+        place.iter().zip(&self.chunks).fold(0, |within, (at, n)| within * n + at % n)
+    }
+
     pub(super) fn needs_size(&self) -> bool {
         self.at_end
     }

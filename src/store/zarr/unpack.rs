@@ -10,6 +10,7 @@ use crate::item::{DType, Element};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Unpack {
     stored: DType,
+    delivered: DType,
     scale: f64,
     offset: f64,
     missing: Vec<f64>,
@@ -17,12 +18,17 @@ pub(super) struct Unpack {
 
 impl Unpack {
     /// From a variable's attributes and its fill value, which in v2 is what xarray writes a
-    /// variable's `_FillValue` to. `None` if values are delivered as they are stored.
+    /// variable's `_FillValue` to; values are delivered as `asked` if that is given. `None` if they
+    /// are delivered as they are stored.
     pub(super) fn new(
         stored: DType,
+        asked: Option<DType>,
         attributes: &Map<String, Value>,
         fill_v2: Option<&Value>,
     ) -> Result<Option<Self>, String> {
+        if asked == Some(DType::Bool) && stored != DType::Bool {
+            return Err(format!("its {stored} can't be delivered as bool"));
+        }
         let number = |name: &str| match attributes.get(name).map(single) {
             None => Ok(None),
             Some(value) => match value.as_f64() {
@@ -40,16 +46,23 @@ impl Unpack {
             .chain(fill_v2)
             .filter_map(|value| single(value).as_f64())
             .collect();
-        if stored == DType::Bool || (!is_packed && missing.is_empty()) {
+        let is_packed = stored != DType::Bool && (is_packed || !missing.is_empty());
+        let unpacked = match (is_packed, stored) {
+            (true, DType::F64) => DType::F64,
+            (true, _) => DType::F32,
+            (false, stored) => stored,
+        };
+        let delivered = asked.unwrap_or(unpacked);
+        if !is_packed && delivered == stored {
             return Ok(None);
         }
         let (scale, offset) = (scale.unwrap_or(1.0), offset.unwrap_or(0.0));
-        Ok(Some(Unpack { stored, scale, offset, missing }))
+        Ok(Some(Unpack { stored, delivered, scale, offset, missing }))
     }
 
     /// The type that is delivered.
     pub(super) fn dtype(&self) -> DType {
-        if self.stored == DType::F64 { DType::F64 } else { DType::F32 }
+        self.delivered
     }
 
     /// Unpacks as many elements as there are.
@@ -72,20 +85,43 @@ impl Unpack {
 
     fn run<T: Element>(&self, from: &[u8], to: &mut [u8], widen: fn(T) -> f64) {
         let from: &[T] = bytemuck::cast_slice(from);
-        let value = |x: &T| {
-            let x = widen(*x);
-            match self.missing.contains(&x) {
+        // Numbers that have no place in an integer type become the nearest that has; NaN becomes 0.
+        match self.delivered {
+            DType::Bool | DType::U8 => self.into(from, widen, to, |x| x as u8),
+            DType::I8 => self.into(from, widen, to, |x| x as i8),
+            DType::I16 => self.into(from, widen, to, |x| x as i16),
+            DType::I32 => self.into(from, widen, to, |x| x as i32),
+            DType::I64 => self.into(from, widen, to, |x| x as i64),
+            DType::U16 => self.into(from, widen, to, |x| x as u16),
+            DType::U32 => self.into(from, widen, to, |x| x as u32),
+            DType::U64 => self.into(from, widen, to, |x| x as u64),
+            DType::F16 => self.into(from, widen, to, f16::from_f64),
+            DType::BF16 => self.into(from, widen, to, bf16::from_f64),
+            DType::F32 => self.into(from, widen, to, |x| x as f32),
+            DType::F64 => self.into(from, widen, to, |x| x),
+        }
+    }
+
+    fn into<T: Element, U: Element>(
+        &self,
+        from: &[T],
+        widen: fn(T) -> f64,
+        to: &mut [u8],
+        narrow: fn(f64) -> U,
+    ) {
+        let to: &mut [U] = bytemuck::cast_slice_mut(to);
+        let each = to.iter_mut().zip(from);
+        if self.missing.is_empty() && self.scale == 1.0 && self.offset == 0.0 {
+            each.for_each(|(to, from)| *to = narrow(widen(*from)));
+            return;
+        }
+        each.for_each(|(to, from)| {
+            let x = widen(*from);
+            *to = narrow(match self.missing.contains(&x) {
                 true => f64::NAN,
                 false => x * self.scale + self.offset,
-            }
-        };
-        if self.dtype() == DType::F64 {
-            let to: &mut [f64] = bytemuck::cast_slice_mut(to);
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = value(from));
-        } else {
-            let to: &mut [f32] = bytemuck::cast_slice_mut(to);
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = value(from) as f32);
-        }
+            });
+        });
     }
 }
 
@@ -110,7 +146,7 @@ mod tests {
     #[test]
     fn values_are_unpacked_and_missing_ones_are_nan() {
         let packed = attributes(&json!({ "scale_factor": 0.5, "add_offset": [10.0] }));
-        let unpack = Unpack::new(DType::I16, &packed, Some(&json!(-32767))).expect("numbers");
+        let unpack = Unpack::new(DType::I16, None, &packed, Some(&json!(-32767))).expect("numbers");
         let unpack = unpack.expect("packed");
         assert_eq!(unpack.dtype(), DType::F32);
         let mut to = [0_f32; 3];
@@ -121,9 +157,26 @@ mod tests {
     }
 
     #[test]
+    fn values_are_delivered_in_the_type_that_is_asked_for() {
+        let none = Map::new();
+        let row = |stored, asked, from: &[u8], to: &mut [u8]| {
+            let unpack = Unpack::new(stored, Some(asked), &none, None).expect("known");
+            unpack.expect("converted").row(from, to);
+        };
+        let (mut bf, mut i8s) = ([bf16::ZERO; 2], [0_i8; 3]);
+        row(DType::F32, DType::BF16, bytemuck::bytes_of(&[1.5_f32, -2.0]), bytemuck::bytes_of_mut(&mut bf));
+        assert_eq!(bf.map(bf16::to_f32), [1.5, -2.0]);
+        let wide = [1e9_f64, -3.7, f64::NAN];
+        row(DType::F64, DType::I8, bytemuck::bytes_of(&wide), bytemuck::bytes_of_mut(&mut i8s));
+        assert_eq!(i8s, [127, -3, 0]);
+        assert!(Unpack::new(DType::F32, Some(DType::F32), &none, None).expect("known").is_none());
+        assert!(Unpack::new(DType::F32, Some(DType::Bool), &none, None).is_err());
+    }
+
+    #[test]
     fn what_is_not_packed_stays_as_it_is() {
         let none = |stored, value: Value, fill: Option<Value>| {
-            Unpack::new(stored, &attributes(&value), fill.as_ref()).expect("numbers").is_none()
+            Unpack::new(stored, None, &attributes(&value), fill.as_ref()).expect("numbers").is_none()
         };
         assert!(none(DType::F32, json!({}), Some(json!(0.0))));
         assert!(none(DType::I16, json!({ "units": "K" }), Some(json!(0))));
@@ -131,6 +184,6 @@ mod tests {
         assert!(none(DType::F32, json!({ "_FillValue": "NaN" }), None));
         assert!(!none(DType::F32, json!({ "_FillValue": 1e20 }), None));
         let text = attributes(&json!({ "scale_factor": "two" }));
-        assert!(Unpack::new(DType::I16, &text, None).is_err());
+        assert!(Unpack::new(DType::I16, None, &text, None).is_err());
     }
 }

@@ -43,7 +43,8 @@ pub(super) struct Variable {
 }
 
 impl Variable {
-    pub(super) fn new(found: Found) -> Result<Self, ZarrError> {
+    /// From its metadata; its values are delivered as `dtype` if one is given.
+    pub(super) fn new(found: Found, dtype: Option<DType>) -> Result<Self, ZarrError> {
         let Found { name, metadata } = found;
         let bad = |why: String| ZarrError::Metadata { name: name.clone(), why };
         let unsupported = |why: String| ZarrError::Unsupported { name: name.clone(), why };
@@ -51,9 +52,9 @@ impl Variable {
             Some(Value::Object(attributes)) => attributes.clone(),
             _ => Map::new(),
         };
-        let stored = dtype(&metadata).map_err(unsupported)?;
+        let stored = stored_dtype(&metadata).map_err(unsupported)?;
         let fill_v2 = metadata.get("dtype").and(metadata.get("fill_value"));
-        let unpack = Unpack::new(stored, &attributes, fill_v2).map_err(bad)?;
+        let unpack = Unpack::new(stored, dtype, &attributes, fill_v2).map_err(bad)?;
         let parsed: ArrayMetadata =
             serde_json::from_value(metadata.clone()).map_err(|error| bad(error.to_string()))?;
         let store = Arc::new(MemoryStore::new());
@@ -126,6 +127,32 @@ impl Variable {
         self.array.fill_value()
     }
 
+    /// The element that a chunk which is not there is full of, as it is delivered; written to
+    /// `value`, which is aligned for every type.
+    pub(super) fn missing<'a>(&self, value: &'a mut [u64; 1]) -> &'a [u8] {
+        let fill = self.fill_value().as_ne_bytes();
+        let value = &mut bytemuck::bytes_of_mut(value)[..self.dtype.size()];
+        match &self.unpack {
+            Some(unpack) => {
+                let mut stored = [0_u64];
+                let stored = &mut bytemuck::bytes_of_mut(&mut stored)[..fill.len()];
+                stored.copy_from_slice(fill);
+                unpack.row(stored, value);
+            }
+            None => value.copy_from_slice(fill),
+        }
+        value
+    }
+
+    /// The element that stands where a window reaches beyond the data: NaN, or the fill value where
+    /// there is no NaN.
+    pub(super) fn padding<'a>(&self, value: &'a mut [u64; 1]) -> &'a [u8] {
+        match nan(self.dtype, bytemuck::bytes_of_mut(value)) {
+            true => &bytemuck::bytes_of(value)[..self.dtype.size()],
+            false => self.missing(value),
+        }
+    }
+
     /// The chunk at `place` of the grid of the variable that is the `at`-th of its dataset.
     pub(super) fn chunk_id(&self, at: usize, place: &[u64]) -> ChunkId {
         let grid = self.shape.iter().zip(&self.chunk);
@@ -141,7 +168,7 @@ impl Variable {
 }
 
 /// The data type by the name that v3 or v2 metadata gives it.
-fn dtype(metadata: &Value) -> Result<DType, String> {
+fn stored_dtype(metadata: &Value) -> Result<DType, String> {
     let named = metadata.get("data_type").or_else(|| metadata.get("dtype"));
     let Some(name) = named.and_then(Value::as_str) else {
         return Err(match named {
@@ -165,6 +192,18 @@ fn dtype(metadata: &Value) -> Result<DType, String> {
         "float64" | "f8" => DType::F64,
         _ => return Err(format!("its data type is `{name}`; numbers and bool can be read")),
     })
+}
+
+/// Writes NaN to the first bytes, if there is one among the values of the type.
+fn nan(dtype: DType, to: &mut [u8]) -> bool {
+    match dtype {
+        DType::F16 => to[..2].copy_from_slice(&half::f16::NAN.to_ne_bytes()),
+        DType::BF16 => to[..2].copy_from_slice(&half::bf16::NAN.to_ne_bytes()),
+        DType::F32 => to[..4].copy_from_slice(&f32::NAN.to_ne_bytes()),
+        DType::F64 => to[..8].copy_from_slice(&f64::NAN.to_ne_bytes()),
+        _ => return false,
+    }
+    true
 }
 
 /// The sharding of a v3 array whose only codec it is.

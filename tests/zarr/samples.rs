@@ -1,0 +1,271 @@
+//! Samples as people train on them: pairs of windows, chosen by coordinates, split, filled up at the
+//! edges or going around the globe. Every value is compared with what its place says.
+
+use forebay::prelude::*;
+use forebay::zarr::{Also, Edge, Edges, Labels, Split};
+use serde_json::json;
+
+use crate::fixture::{Objects, batches, coordinate, files, numbered, spec, write};
+
+const TIME: u64 = 12;
+const LAT: u64 = 5;
+const LON: u64 = 8;
+
+/// `v` over 12 days of a year without leap days, latitudes from 60 to -60 and longitudes from 0 to
+/// 315. Each element is its row-major index.
+fn globe() -> Objects {
+    let mut objects = numbered(&[("time", TIME), ("latitude", LAT), ("longitude", LON)]);
+    let days = json!({ "units": "days since 1999-12-30", "calendar": "noleap" });
+    let time: Vec<_> = (0..TIME).map(|day| day as f64).collect();
+    coordinate(&mut objects, "time", &time, &days);
+    let latitude: Vec<_> = (0..LAT).map(|i| 60.0 - 30.0 * i as f64).collect();
+    coordinate(&mut objects, "latitude", &latitude, &json!({ "units": "degrees_north" }));
+    let longitude: Vec<_> = (0..LON).map(|i| 45.0 * i as f64).collect();
+    coordinate(&mut objects, "longitude", &longitude, &json!({ "units": "degrees_east" }));
+    objects
+}
+
+/// The elements of a block, by their places; those beyond the data are -1.
+fn block(time: &[i64], lat: &[i64], lon: &[i64]) -> Vec<f64> {
+    let index = |at: i64, len: u64| (0..len as i64).contains(&at).then_some(at as u64);
+    let mut values = Vec::new();
+    for t in time {
+        for i in lat {
+            for j in lon {
+                let place = || Some((index(*t, TIME)?, index(*i, LAT)?, index(*j, LON)?));
+                let value = place().map(|(t, i, j)| ((t * LAT + i) * LON + j) as f64);
+                values.push(value.unwrap_or(-1.0));
+            }
+        }
+    }
+    values
+}
+
+/// The values of `tensor` in each window, in order, with -1 for NaN.
+fn values(store: &Store, spec: &WindowsSpec, size: usize, tensor: &str) -> Vec<Vec<f64>> {
+    let mut all = Vec::new();
+    for batch in batches(store, spec, size).run().expect("runs") {
+        let batch = batch.expect("no fault");
+        let tensor = batch.get(tensor).expect("there");
+        let elements = tensor.elements::<f64>();
+        for window in elements.chunks(elements.len() / batch.len()) {
+            all.push(window.iter().map(|x| if x.is_nan() { -1.0 } else { *x }).collect());
+        }
+    }
+    all
+}
+
+fn all(len: u64) -> Vec<i64> {
+    (0..len as i64).collect()
+}
+
+fn globe_store() -> (tempfile::TempDir, Store) {
+    let folder = files(&globe());
+    let store = Store::open(folder.path().to_str().expect("UTF-8")).expect("opens");
+    (folder, store)
+}
+
+fn labels(text: &str) -> Labels {
+    text.parse().expect("labels")
+}
+
+#[test]
+fn a_target_lies_behind_its_input() {
+    let (_folder, store) = globe_store();
+    let target = Also { offset: [("time", 2)].into(), window: [("time", 1)].into(), ..Also::default() };
+    let before = Also { offset: [("time", -3)].into(), ..Also::default() };
+    let pairs = WindowsSpec {
+        stride: [("time", 1)].into(),
+        also: [("target".to_owned(), target), ("before".to_owned(), before)].into(),
+        ..spec(&["v"], &[("time", 2)])
+    };
+    for size in [1, 4] {
+        let input = values(&store, &pairs, size, "v");
+        // From three before to one behind the two: six entries, so seven samples of twelve.
+        assert_eq!(input.len(), 7);
+        let (target, before) =
+            (values(&store, &pairs, size, "target/v"), values(&store, &pairs, size, "before/v"));
+        for (i, start) in (3..10).enumerate() {
+            let at = |time: &[i64]| block(time, &all(LAT), &all(LON));
+            assert_eq!(input[i], at(&[start, start + 1]), "input {i}");
+            assert_eq!(target[i], at(&[start + 2]), "target {i}");
+            assert_eq!(before[i], at(&[start - 3, start - 2]), "before {i}");
+        }
+    }
+}
+
+/// However many parts of however many samples want a chunk, it is fetched once.
+#[test]
+fn parts_of_a_sample_share_their_chunks() {
+    let (_folder, store) = globe_store();
+    let target = Also { offset: [("time", 1)].into(), ..Also::default() };
+    let pairs = WindowsSpec {
+        also: [("target".to_owned(), target)].into(),
+        ..spec(&["v"], &[("time", 1)])
+    };
+    assert_eq!(values(&store, &pairs, 2, "target/v").len(), 11);
+    assert_eq!(store.stats().requests, 8, "2 x 2 x 2 chunks");
+}
+
+#[test]
+fn windows_are_filled_up_at_the_edges() {
+    let (_folder, store) = globe_store();
+    let target = Also { offset: [("time", 3)].into(), ..Also::default() };
+    let padded = WindowsSpec {
+        edges: Edges::All(Edge::Pad),
+        also: [("target".to_owned(), target)].into(),
+        ..spec(&["v"], &[("time", 5), ("longitude", 3)])
+    };
+    let (input, target) =
+        (values(&store, &padded, 4, "v"), values(&store, &padded, 4, "target/v"));
+    assert_eq!(input.len(), 9);
+    for (i, (t, x)) in (0..3).flat_map(|t| (0..3).map(move |x| (t * 5, x * 3))).enumerate() {
+        let lon: Vec<i64> = (x..x + 3).collect();
+        let time = |from: i64| (from..from + 5).collect::<Vec<_>>();
+        assert_eq!(input[i], block(&time(t), &all(LAT), &lon), "input {i}");
+        assert_eq!(target[i], block(&time(t + 3), &all(LAT), &lon), "target {i}");
+    }
+}
+
+#[test]
+fn short_windows_share_no_batch_with_others() {
+    let (_folder, store) = globe_store();
+    let short = WindowsSpec {
+        edges: Edges::Each([("time".to_owned(), Edge::Short)].into()),
+        ..spec(&["v"], &[("time", 5)])
+    };
+    let each = values(&store, &short, 1, "v");
+    let whole = |time: std::ops::Range<i64>| block(&time.collect::<Vec<_>>(), &all(LAT), &all(LON));
+    assert_eq!(each, [whole(0..5), whole(5..10), whole(10..12)]);
+    let mut run = batches(&store, &short, 3).run().expect("runs");
+    let fault = run.find_map(Result::err).expect("different extents").to_string();
+    assert!(fault.contains("time 10..15") && fault.contains("`edges: pad`"), "{fault}");
+}
+
+#[test]
+fn windows_go_around_the_globe() {
+    let (_folder, store) = globe_store();
+    let around = WindowsSpec {
+        edges: Edges::Each([("longitude".to_owned(), Edge::Wrap)].into()),
+        stride: [("longitude", 2)].into(),
+        ..spec(&["v"], &[("time", 12), ("longitude", 7)])
+    };
+    let got = values(&store, &around, 4, "v");
+    assert_eq!(got.len(), 4);
+    for (i, start) in [0_i64, 2, 4, 6].into_iter().enumerate() {
+        let lon: Vec<_> = (start..start + 7).map(|j| j % 8).collect();
+        assert_eq!(got[i], block(&all(TIME), &all(LAT), &lon), "window {i}");
+    }
+}
+
+#[test]
+fn windows_are_chosen_by_coordinates() {
+    let (_folder, store) = globe_store();
+    let chosen = |select: &[(&str, &str)]| WindowsSpec {
+        select: select.iter().map(|(dim, text)| ((*dim).to_owned(), labels(text))).collect(),
+        ..spec(&["v"], &[("time", 1)])
+    };
+    let year = values(&store, &chosen(&[("time", "2000"), ("latitude", "-30..30")]), 4, "v");
+    assert_eq!(year.len(), 10);
+    assert_eq!(year[0], block(&[2], &[1, 2, 3], &all(LON)));
+    // The days around the new year, in a calendar that knows no leap days.
+    let days = values(&store, &chosen(&[("time", "1999-12-31..2000-01-01")]), 4, "v");
+    assert_eq!(days, [1, 2].map(|day| block(&[day], &all(LAT), &all(LON))));
+    // Across the meridian where the store begins, and by the other convention.
+    let europe = values(&store, &chosen(&[("longitude", "-90..90")]), 4, "v");
+    assert_eq!(europe[0], block(&[0], &all(LAT), &[6, 7, 0, 1, 2]));
+    let whole = values(&store, &chosen(&[("longitude", "-180..180")]), 4, "v");
+    assert_eq!(whole[0], block(&[0], &all(LAT), &[4, 5, 6, 7, 0, 1, 2, 3]));
+    let equator = values(&store, &chosen(&[("latitude", "0"), ("longitude", "45")]), 4, "v");
+    assert_eq!(equator[3], block(&[3], &[2], &[1]));
+}
+
+#[test]
+fn a_split_is_contiguous_and_no_window_reaches_over_its_borders() {
+    let (_folder, store) = globe_store();
+    let part = |take: &str| {
+        let parts = [("train", 0.5), ("valid", 0.25), ("test", 0.25)];
+        let parts = parts.map(|(name, share)| (name.to_owned(), share)).to_vec();
+        let split = Split { by: "time".into(), parts, take: take.into() };
+        let target = Also { offset: [("time", 1)].into(), ..Also::default() };
+        let split = WindowsSpec {
+            split: Some(split),
+            also: [("target".to_owned(), target)].into(),
+            ..spec(&["v"], &[("time", 1)])
+        };
+        let mut days = Vec::new();
+        for tensor in ["v", "target/v"] {
+            let windows = values(&store, &split, 4, tensor);
+            days.extend(windows.iter().map(|window| window[0] as u64 / (LAT * LON)));
+        }
+        days.sort_unstable();
+        days.dedup();
+        days
+    };
+    assert_eq!(part("train"), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(part("valid"), [6, 7, 8]);
+    assert_eq!(part("test"), [9, 10, 11]);
+}
+
+#[test]
+fn values_come_in_the_type_that_is_asked_for() {
+    let (_folder, store) = globe_store();
+    for window in [6, 5] {
+        let single =
+            WindowsSpec { dtype: Some(DType::F32), ..spec(&["v"], &[("time", window)]) };
+        for batch in batches(&store, &single, 2).run().expect("runs") {
+            let batch = batch.expect("no fault");
+            let tensor = batch.get("v").expect("there");
+            let want = (0..tensor.elements::<f32>().len()).map(|i| i as f32);
+            assert!(tensor.elements::<f32>().iter().copied().eq(want));
+        }
+    }
+}
+
+#[test]
+fn what_can_not_be_meant_is_refused_with_what_would_do() {
+    let (folder, store) = globe_store();
+    let base = || spec(&["v"], &[("time", 2)]);
+    let told = |spec: WindowsSpec| zarr::windows(&store, &spec).expect_err("refused").to_string();
+    let select = |dim: &str, text: &str| WindowsSpec {
+        select: [(dim.to_owned(), labels(text))].into(),
+        ..base()
+    };
+    assert_eq!(
+        told(select("time", "2019")),
+        "the window in `time` has no entries in 2019: its coordinates go from 1999-12-30 to \
+         2000-01-10"
+    );
+    assert!(told(select("latitude", "80..90")).ends_with("go from 60 to -60"));
+    assert!(told(select("time", "soon")).contains("write `2019`, `2019-06`"));
+    assert!(told(select("latitud", "0")).ends_with("did you mean `latitude`?"));
+    let both = WindowsSpec { range: [("time".to_owned(), (0..4).into())].into(), ..select("time", "2000") };
+    assert!(told(both).contains("give one of them"));
+    let also = |also: Also| WindowsSpec { also: [("target".to_owned(), also)].into(), ..base() };
+    let far = Also { offset: [("time", 11)].into(), ..Also::default() };
+    assert!(told(also(far)).contains("reaches over 13 entries with those of `also`, of 12"));
+    let elsewhere = Also { offset: [("latitude", 1)].into(), ..Also::default() };
+    assert!(told(also(elsewhere)).contains("add it to `window`"));
+    let absurd = Also { offset: [("time", i64::MIN)].into(), ..Also::default() };
+    assert!(told(also(absurd)).contains("the window in `time`"));
+    let edges = |dim: &str, edge| Edges::Each([(dim.to_owned(), edge)].into());
+    assert!(told(WindowsSpec { edges: edges("tme", Edge::Pad), ..base() }).contains("`tme`"));
+    let wrapped = WindowsSpec { edges: edges("time", Edge::Wrap), ..select("time", "2000") };
+    assert!(told(wrapped).contains("wraps around"));
+    let split = |parts: &[(&str, f64)], take: &str| WindowsSpec {
+        split: Some(Split {
+            by: "time".into(),
+            parts: parts.iter().map(|(name, share)| ((*name).to_owned(), *share)).collect(),
+            take: take.into(),
+        }),
+        ..base()
+    };
+    assert!(told(split(&[("train", 0.8)], "trian")).contains("there are `train`"));
+    assert!(told(split(&[("train", 0.8), ("valid", 0.5)], "valid")).contains("more than the whole"));
+    assert!(told(split(&[("train", 0.01)], "train")).contains("gets none of its 12 entries"));
+    assert!(told(WindowsSpec { dtype: Some(DType::Bool), ..base() }).contains("as bool"));
+    std::fs::remove_file(folder.path().join("latitude/zarr.json")).expect("there");
+    assert!(told(select("latitude", "0")).contains("choose entries with `range`"));
+    write(folder.path(), "time/c/0", &[1, 2, 3]);
+    assert!(told(select("time", "2000")).contains("time/c/0"));
+}
