@@ -145,7 +145,7 @@ fn spoiled() -> tempfile::TempDir {
     let xdg =
         || std::env::var_os("XDG_CACHE_HOME").map(|c| std::path::Path::new(&c).join("forebay"));
     let home = || Some(std::path::Path::new(&std::env::var_os("HOME")?).join(".cache/forebay"));
-    let sample = cache.or_else(xdg).or_else(home).expect("a cache folder").join("era5-v1");
+    let sample = cache.or_else(xdg).or_else(home).expect("a cache folder").join("era5-v2");
     let copy = tempfile::tempdir().expect("a folder");
     for entry in ["zarr.json", "t2m", "u10", "v10"] {
         let link = copy.path().join(entry);

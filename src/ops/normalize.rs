@@ -84,7 +84,8 @@ pub struct NormalizeError {
 /// Brings each variable of a batch to mean 0 and deviation 1, in place: for a cpu stage,
 /// `cpu::map("normalize", ops::normalize(Stats::Auto))`.
 ///
-/// Variables must be of type f32 or f64; [`cast`](super::cast) others first.
+/// Variables must be of type f32 or f64; [`cast`](super::cast) others first. A tensor `target/t2m`
+/// is normalized as its variable `t2m` is, unless it is named itself.
 pub fn normalize(stats: Stats) -> impl Fn(Batch) -> Result<Batch, NormalizeError> + Send + Sync {
     move |mut batch| {
         let window = batch.windows().first().cloned();
@@ -94,7 +95,9 @@ pub fn normalize(stats: Stats) -> impl Fn(Batch) -> Result<Batch, NormalizeError
                 Stats::Auto => from_attributes(window.as_ref(), &name),
                 Stats::Given(stats) => {
                     let none = || "no mean and deviation are given for it".to_owned();
-                    stats.get(&name).copied().ok_or_else(none)
+                    let variable = || window.as_ref()?.variable(&name);
+                    let of = stats.get(&name).or_else(|| stats.get(variable()?));
+                    of.copied().ok_or_else(none)
                 }
             };
             of.and_then(|of| apply(tensor, of))

@@ -15,10 +15,12 @@ use crate::item::mix;
 /// Its only name so far: `sample://era5`.
 pub const NAME: &str = "era5";
 /// Another layout of the sample gets another number, so that an old one is not taken for it.
-const FOLDER: &str = "era5-v1";
+const FOLDER: &str = "era5-v2";
 const STEPS: u64 = 16;
 const LATITUDES: u64 = 721;
 const LONGITUDES: u64 = 1440;
+/// The first step, 2020-01-01T00, in hours since 1900-01-01, and the hours between steps.
+const HOURS: (i64, i64) = (1_051_896, 6);
 /// What a killed process left behind is removed after this time.
 const STALE: Duration = Duration::from_secs(3600);
 
@@ -261,6 +263,12 @@ fn write_metadata(root: &Path, sums: &[(u64, Sums)]) -> io::Result<()> {
         write_json(&root.join(variable.name).join("zarr.json"), &metadata)?;
         consolidated.insert(variable.name.into(), metadata);
     }
+    for (name, metadata, values) in coordinates() {
+        fs::create_dir_all(root.join(name).join("c"))?;
+        write_json(&root.join(name).join("zarr.json"), &metadata)?;
+        fs::write(root.join(name).join("c").join("0"), values)?;
+        consolidated.insert(name.into(), metadata);
+    }
     let group = json!({
         "zarr_format": 3,
         "node_type": "group",
@@ -294,6 +302,38 @@ fn array(variable: &Variable, mean: f64, deviation: f64) -> Value {
             "mean": mean, "std": deviation,
         },
     })
+}
+
+/// The coordinates: their names, metadata and values.
+fn coordinates() -> [(&'static str, Value, Vec<u8>); 3] {
+    let metadata = |name, len: u64, dtype: &str, attributes: Value| {
+        json!({
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [len],
+            "data_type": dtype,
+            "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": [len] } },
+            "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
+            "fill_value": 0,
+            "codecs": [{ "name": "bytes", "configuration": { "endian": "little" } }],
+            "dimension_names": [name],
+            "attributes": attributes,
+        })
+    };
+    let hours = json!({ "units": "hours since 1900-01-01", "calendar": "proleptic_gregorian" });
+    let time = (0..STEPS as i64).flat_map(|step| (HOURS.0 + HOURS.1 * step).to_le_bytes());
+    let north = (0..LATITUDES).flat_map(|i| (90.0 - i as f32 * 0.25).to_le_bytes());
+    let east = (0..LONGITUDES).flat_map(|j| (j as f32 * 0.25).to_le_bytes());
+    let degrees = |direction: &str| json!({ "units": format!("degrees_{direction}") });
+    [
+        ("time", metadata("time", STEPS, "int64", hours), time.collect()),
+        ("latitude", metadata("latitude", LATITUDES, "float32", degrees("north")), north.collect()),
+        (
+            "longitude",
+            metadata("longitude", LONGITUDES, "float32", degrees("east")),
+            east.collect(),
+        ),
+    ]
 }
 
 fn write_json(path: &Path, value: &Value) -> io::Result<()> {

@@ -116,9 +116,7 @@ pub(crate) fn numbered(dims: &[(&str, u64)]) -> Objects {
     });
     let memory = Arc::new(MemoryStore::new());
     let parsed = serde_json::from_value(metadata.clone()).expect("metadata");
-    let array =
-        Array::new_with_metadata(Arc::clone(&memory), "/v", parsed)
-            .expect("array");
+    let array = Array::new_with_metadata(Arc::clone(&memory), "/v", parsed).expect("array");
     let values: Vec<f64> = (0..shape.iter().product::<u64>()).map(|i| i as f64).collect();
     let whole = ArraySubset::new_with_shape(shape);
     array.store_array_subset(&whole, &values).expect("written");

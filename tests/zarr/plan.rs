@@ -39,6 +39,11 @@ fn within(percent: f64, what: &str, predicted: u64, counted: u64) {
 #[test]
 fn a_plan_predicts_requests_and_bytes() {
     let orders = ["in order", "shuffled by chunks", "shuffled"];
+    let target = zarr::Also {
+        variables: vec!["u10".into()],
+        offset: [("time", 2)].into(),
+        ..Default::default()
+    };
     for (layout, objects) in layouts() {
         let folder = files(&objects);
         let opened = || Store::open(folder.path().to_str().expect("UTF-8")).expect("opens");
@@ -48,6 +53,8 @@ fn a_plan_predicts_requests_and_bytes() {
                 let spec = WindowsSpec {
                     cache: Some(cache),
                     overlap: [("x", 4)].into(),
+                    edges: zarr::Edges::Each([("x".to_owned(), zarr::Edge::Wrap)].into()),
+                    also: [("target".to_owned(), target.clone())].into(),
                     ..spec(&NAMES, &[("time", 2), ("y", 10), ("x", 16)])
                 };
                 let batches = |store: &Store| {

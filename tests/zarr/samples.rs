@@ -72,7 +72,8 @@ fn labels(text: &str) -> Labels {
 #[test]
 fn a_target_lies_behind_its_input() {
     let (_folder, store) = globe_store();
-    let target = Also { offset: [("time", 2)].into(), window: [("time", 1)].into(), ..Also::default() };
+    let target =
+        Also { offset: [("time", 2)].into(), window: [("time", 1)].into(), ..Also::default() };
     let before = Also { offset: [("time", -3)].into(), ..Also::default() };
     let pairs = WindowsSpec {
         stride: [("time", 1)].into(),
@@ -92,6 +93,28 @@ fn a_target_lies_behind_its_input() {
             assert_eq!(before[i], at(&[start - 3, start - 2]), "before {i}");
         }
     }
+}
+
+#[test]
+fn a_part_is_normalized_as_its_variable_is() {
+    let (_folder, store) = globe_store();
+    let target = Also { offset: [("time", 1)].into(), ..Also::default() };
+    let pairs = WindowsSpec {
+        also: [("target".to_owned(), target)].into(),
+        ..spec(&["v"], &[("time", 1)])
+    };
+    let of = |mean| ops::MeanStd { mean, std: 2.0 };
+    let first = |stats: &[(&str, f64)]| {
+        let stats = stats.iter().map(|(name, mean)| ((*name).to_owned(), of(*mean))).collect();
+        let mut run = batches(&store, &pairs, 1)
+            .then(cpu::map("normalize", ops::normalize(ops::Stats::Given(stats))))
+            .run()
+            .expect("runs");
+        let batch = run.next().expect("one").expect("no fault");
+        batch.get("target/v").expect("there").elements::<f64>()[0]
+    };
+    assert_eq!(first(&[("v", 10.0)]), 15.0);
+    assert_eq!(first(&[("v", 10.0), ("target/v", 0.0)]), 20.0);
 }
 
 /// However many parts of however many samples want a chunk, it is fetched once.
@@ -116,8 +139,7 @@ fn windows_are_filled_up_at_the_edges() {
         also: [("target".to_owned(), target)].into(),
         ..spec(&["v"], &[("time", 5), ("longitude", 3)])
     };
-    let (input, target) =
-        (values(&store, &padded, 4, "v"), values(&store, &padded, 4, "target/v"));
+    let (input, target) = (values(&store, &padded, 4, "v"), values(&store, &padded, 4, "target/v"));
     assert_eq!(input.len(), 9);
     for (i, (t, x)) in (0..3).flat_map(|t| (0..3).map(move |x| (t * 5, x * 3))).enumerate() {
         let lon: Vec<i64> = (x..x + 3).collect();
@@ -211,8 +233,7 @@ fn a_split_is_contiguous_and_no_window_reaches_over_its_borders() {
 fn values_come_in_the_type_that_is_asked_for() {
     let (_folder, store) = globe_store();
     for window in [6, 5] {
-        let single =
-            WindowsSpec { dtype: Some(DType::F32), ..spec(&["v"], &[("time", window)]) };
+        let single = WindowsSpec { dtype: Some(DType::F32), ..spec(&["v"], &[("time", window)]) };
         for batch in batches(&store, &single, 2).run().expect("runs") {
             let batch = batch.expect("no fault");
             let tensor = batch.get("v").expect("there");
@@ -239,7 +260,10 @@ fn what_can_not_be_meant_is_refused_with_what_would_do() {
     assert!(told(select("latitude", "80..90")).ends_with("go from 60 to -60"));
     assert!(told(select("time", "soon")).contains("write `2019`, `2019-06`"));
     assert!(told(select("latitud", "0")).ends_with("did you mean `latitude`?"));
-    let both = WindowsSpec { range: [("time".to_owned(), (0..4).into())].into(), ..select("time", "2000") };
+    let both = WindowsSpec {
+        range: [("time".to_owned(), (0..4).into())].into(),
+        ..select("time", "2000")
+    };
     assert!(told(both).contains("give one of them"));
     let also = |also: Also| WindowsSpec { also: [("target".to_owned(), also)].into(), ..base() };
     let far = Also { offset: [("time", 11)].into(), ..Also::default() };
@@ -261,7 +285,9 @@ fn what_can_not_be_meant_is_refused_with_what_would_do() {
         ..base()
     };
     assert!(told(split(&[("train", 0.8)], "trian")).contains("there are `train`"));
-    assert!(told(split(&[("train", 0.8), ("valid", 0.5)], "valid")).contains("more than the whole"));
+    assert!(
+        told(split(&[("train", 0.8), ("valid", 0.5)], "valid")).contains("more than the whole")
+    );
     assert!(told(split(&[("train", 0.01)], "train")).contains("gets none of its 12 entries"));
     assert!(told(WindowsSpec { dtype: Some(DType::Bool), ..base() }).contains("as bool"));
     std::fs::remove_file(folder.path().join("latitude/zarr.json")).expect("there");

@@ -288,7 +288,8 @@ mod tests {
 
     #[test]
     fn every_day_of_some_centuries_has_its_date() {
-        for calendar in ["standard", "proleptic_gregorian", "julian", "noleap", "all_leap", "360_day"]
+        for calendar in
+            ["standard", "proleptic_gregorian", "julian", "noleap", "all_leap", "360_day"]
         {
             let calendar = Calendar::named(calendar).expect("known");
             let first = calendar.day((1500, 1, 1)).expect("a day");

@@ -48,7 +48,10 @@ impl Coordinate {
         };
         let variable = &dataset.variables[0];
         if variable.shape != [len] {
-            let why = format!("can't be chosen by coordinates: those have the shape {:?}", variable.shape);
+            let why = format!(
+                "can't be chosen by coordinates: those have the shape {:?}",
+                variable.shape
+            );
             return Err(wrong(why));
         }
         let attribute = |name: &str| variable.attributes.get(name).and_then(|value| value.as_str());

@@ -136,7 +136,8 @@ impl Cut {
     /// Whether the pieces fill the window.
     pub(super) fn is_filled(&self, starts: &[u64]) -> bool {
         let filled = |(start, along): (i64, &Along)| {
-            along.short || along.clipped(start) == (start..start.saturating_add_unsigned(along.size))
+            along.short
+                || along.clipped(start) == (start..start.saturating_add_unsigned(along.size))
         };
         self.starts(starts).zip(&self.along).all(filled)
     }

@@ -238,8 +238,7 @@ impl Part<'_> {
 }
 
 fn parts(spec: &WindowsSpec) -> Vec<Part<'_>> {
-    let own =
-        Part { name: None, variables: &spec.variables, window: &spec.window, offset: None };
+    let own = Part { name: None, variables: &spec.variables, window: &spec.window, offset: None };
     let also = spec.also.iter().map(|(name, also)| Part {
         name: Some(name),
         variables: if also.variables.is_empty() { &spec.variables } else { &also.variables },
@@ -348,7 +347,10 @@ fn axes(
         let mut reach = 0..0_i64;
         for part in parts {
             let (offset, size) = part.along(dim, size);
-            if size == 0 || size > i64::MAX as u64 / 4 || offset.unsigned_abs() > i64::MAX as u64 / 4 {
+            if size == 0
+                || size > i64::MAX as u64 / 4
+                || offset.unsigned_abs() > i64::MAX as u64 / 4
+            {
                 return Err(wrong(format!("has {size} entries: write 1 to {len}")));
             }
             reach = reach.start.min(offset)..reach.end.max(offset + size as i64);

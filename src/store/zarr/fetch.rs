@@ -329,8 +329,7 @@ pub(super) fn whole_blocking(dataset: &Arc<Dataset>) -> Result<Encoded, ZarrErro
     let of = |object: &Object| &dataset.variables[object.variable];
     let most = |object: &Object| of(object).encoded_max();
     let is_plain = |object: &&Object| of(object).sharding.is_none();
-    let keys: Vec<_> =
-        objects.iter().filter(is_plain).map(|object| object.key.clone()).collect();
+    let keys: Vec<_> = objects.iter().filter(is_plain).map(|object| object.key.clone()).collect();
     let largest = objects.iter().map(most).max().unwrap_or(0);
     let mut read = dataset.store.read_blocking(&keys, largest)?.into_iter();
     for object in &mut objects {

@@ -24,6 +24,6 @@ pub use decode::decode;
 pub use error::{DecodeError, ZarrError};
 pub use fetch::{Encoded, Windows, fetch};
 pub use plan::{Plan, PlannedVariable, advice, mixing, plan};
-pub(crate) use windows::label_of;
 pub use spec::{Also, ByDim, Edge, Edges, Extents, Labels, Offsets, Span, Split, WindowsSpec};
+pub(crate) use windows::label_of;
 pub use windows::{Window, windows};

@@ -351,7 +351,9 @@ impl<'de> Deserialize<'de> for Split {
             type Value = Split;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("shares by name, such as { by: time, train: 0.8, valid: 0.2, take: train }")
+                f.write_str(
+                    "shares by name, such as { by: time, train: 0.8, valid: 0.2, take: train }",
+                )
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Split, A::Error> {

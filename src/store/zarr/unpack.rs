@@ -164,7 +164,12 @@ mod tests {
             unpack.expect("converted").row(from, to);
         };
         let (mut bf, mut i8s) = ([bf16::ZERO; 2], [0_i8; 3]);
-        row(DType::F32, DType::BF16, bytemuck::bytes_of(&[1.5_f32, -2.0]), bytemuck::bytes_of_mut(&mut bf));
+        row(
+            DType::F32,
+            DType::BF16,
+            bytemuck::bytes_of(&[1.5_f32, -2.0]),
+            bytemuck::bytes_of_mut(&mut bf),
+        );
         assert_eq!(bf.map(bf16::to_f32), [1.5, -2.0]);
         let wide = [1e9_f64, -3.7, f64::NAN];
         row(DType::F64, DType::I8, bytemuck::bytes_of(&wide), bytemuck::bytes_of_mut(&mut i8s));
@@ -176,7 +181,9 @@ mod tests {
     #[test]
     fn what_is_not_packed_stays_as_it_is() {
         let none = |stored, value: Value, fill: Option<Value>| {
-            Unpack::new(stored, None, &attributes(&value), fill.as_ref()).expect("numbers").is_none()
+            Unpack::new(stored, None, &attributes(&value), fill.as_ref())
+                .expect("numbers")
+                .is_none()
         };
         assert!(none(DType::F32, json!({}), Some(json!(0.0))));
         assert!(none(DType::I16, json!({ "units": "K" }), Some(json!(0))));

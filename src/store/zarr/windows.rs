@@ -57,6 +57,11 @@ impl Window {
         self.dataset.dtypes()
     }
 
+    /// The variable that the tensor `tensor` is cut from: `t2m` for `target/t2m`.
+    pub fn variable(&self, tensor: &str) -> Option<&str> {
+        Some(&*self.dataset.variable(tensor)?.name)
+    }
+
     /// An attribute of the variable that the tensor `tensor` is cut from.
     pub fn attribute(&self, tensor: &str, name: &str) -> Option<&Value> {
         self.dataset.variable(tensor)?.attributes.get(name)
