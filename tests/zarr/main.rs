@@ -10,3 +10,4 @@ mod plan;
 mod samples;
 mod server;
 mod windows;
+mod written;

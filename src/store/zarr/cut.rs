@@ -170,8 +170,9 @@ mod tests {
     #[test]
     fn a_short_window_has_what_there_is() {
         let cut = cut(vec![Along { short: true, ..along(0, 4, 0..10) }]);
+        let piece = |from: Range<u64>| Piece { from: vec![from], to: vec![0] };
         assert_eq!(cut.extents(&[8]), [2]);
-        assert_eq!(cut.pieces(&[8]), [Piece { from: vec![8..10], to: vec![0] }]);
+        assert_eq!(cut.pieces(&[8]), [piece(8..10)]);
         assert!(cut.is_filled(&[8]));
     }
 

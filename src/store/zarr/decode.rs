@@ -9,7 +9,7 @@ use zarrs::array::ArraySubset;
 
 use super::cut::Cut;
 use super::dataset::Dataset;
-use super::disjoint::{Decoder, Target};
+use super::disjoint::Target;
 use super::error::DecodeError;
 use super::fetch::{Chunk, Data, Encoded, User};
 use super::variable::{Variable, numbers};
@@ -141,20 +141,13 @@ impl Placing<'_> {
             Data::Decoded(buffer) => return self.copy(&parts, buffer),
             Data::Encoded(bytes) => bytes,
         };
-        self.of.guard.check(encoded, self.of.decoded_bytes())?;
-        let decoder = Decoder {
-            codecs: &self.of.codecs,
-            shape: &self.of.chunk,
-            dtype: self.of.data_type(),
-            fill: self.of.fill_value(),
-            is_plain_zstd: self.of.is_plain_zstd,
-        };
+        let chain = &self.of.chain;
         let scratch = || {
             let shape = numbers(&self.of.chunk);
             let mut scratch = pool.take(self.of.decoded_bytes() as usize);
             let whole = ArraySubset::new_with_shape(shape.clone());
             let target = Target::new(&mut scratch, &shape, self.of.stored.size());
-            target.decode(whole, encoded, &decoder).map(|()| scratch)
+            target.decode(whole, encoded, chain, pool).map(|()| scratch)
         };
         if let Some(cache) = &self.dataset.cache {
             let id = self.of.chunk_id(chunk.variable, &chunk.place);
@@ -164,7 +157,7 @@ impl Placing<'_> {
             }
         }
         if let ([Part { target, to, is_whole: true, .. }], None) = (&parts[..], &self.of.unpack) {
-            return target.decode(to.clone(), encoded, &decoder);
+            return target.decode(to.clone(), encoded, chain, pool);
         }
         self.copy(&parts, &scratch()?)
     }

@@ -6,12 +6,10 @@
 #![expect(unsafe_code, reason = "threads write to disjoint regions of one buffer")]
 
 use unsafe_cell_slice::UnsafeCellSlice;
-use zarrs::array::CodecOptions;
-use zarrs::array::codec::CodecChain;
-use zarrs::array::codec::api::ArrayToBytesCodecTraits as _;
-use zarrs::array::{
-    ArrayBytesDecodeIntoTarget, ArrayBytesFixedDisjointView, ArraySubset, DataType, FillValue,
-};
+use zarrs::array::{ArrayBytesDecodeIntoTarget, ArrayBytesFixedDisjointView, ArraySubset};
+
+use super::chain::Chain;
+use crate::item::Pool;
 
 /// A tensor's memory that several threads fill. Each region must be written by one thread only.
 #[derive(Clone, Copy)]
@@ -19,15 +17,6 @@ pub(super) struct Target<'a> {
     cells: UnsafeCellSlice<'a, u8>,
     shape: &'a [u64],
     element: usize,
-}
-
-/// How a chunk is decoded.
-pub(super) struct Decoder<'a> {
-    pub(super) codecs: &'a CodecChain,
-    pub(super) shape: &'a [std::num::NonZeroU64],
-    pub(super) dtype: &'a DataType,
-    pub(super) fill: &'a FillValue,
-    pub(super) is_plain_zstd: bool,
 }
 
 impl<'a> Target<'a> {
@@ -53,27 +42,16 @@ impl<'a> Target<'a> {
         &self,
         region: ArraySubset,
         encoded: &[u8],
-        decoder: &Decoder<'_>,
+        chain: &Chain,
+        pool: &Pool,
     ) -> Result<(), String> {
-        if decoder.is_plain_zstd
+        if chain.is_plain()
             && let Some(bytes) = self.contiguous(&region)
         {
-            return decompress(bytes, encoded);
+            return chain.fill(encoded, bytes, pool);
         }
         let mut view = self.view(region)?;
-        // The work is split over chunks, not inside them.
-        let options = CodecOptions::default().with_concurrent_target(1);
-        decoder
-            .codecs
-            .decode_into(
-                encoded.into(),
-                decoder.shape,
-                decoder.dtype,
-                decoder.fill,
-                ArrayBytesDecodeIntoTarget::from(&mut view),
-                &options,
-            )
-            .map_err(|error| error.to_string())
+        chain.decode_into(encoded, ArrayBytesDecodeIntoTarget::from(&mut view), pool)
     }
 
     /// The bytes of `region` if they follow each other.
@@ -143,21 +121,5 @@ impl<'a> Target<'a> {
             }
         }
         Ok(())
-    }
-}
-
-/// Decompresses a zstd frame that must fill `to`.
-fn decompress(to: &mut [u8], frame: &[u8]) -> Result<(), String> {
-    thread_local! {
-        // Setting a context up costs more than decompressing a small chunk.
-        static CONTEXT: std::cell::RefCell<zstd_safe::DCtx<'static>> =
-            std::cell::RefCell::new(zstd_safe::DCtx::create());
-    }
-    let len = to.len();
-    let decompressed = CONTEXT.with_borrow_mut(|context| context.decompress(to, frame));
-    match decompressed {
-        Ok(n) if n == len => Ok(()),
-        Ok(n) => Err(format!("it has {n} bytes instead of {len}")),
-        Err(code) => Err(zstd_safe::get_error_name(code).to_owned()),
     }
 }

@@ -3,6 +3,7 @@
 
 mod cache;
 mod calendar;
+mod chain;
 mod coordinate;
 mod cut;
 mod dataset;
@@ -10,7 +11,6 @@ mod decode;
 mod disjoint;
 mod error;
 mod fetch;
-mod guard;
 mod index_cache;
 mod meta;
 mod plan;

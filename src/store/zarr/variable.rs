@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use zarrs::array::codec::CodecChain;
-use zarrs::array::{Array, ArrayMetadata, ChunkShape, DataType, FillValue};
+use zarrs::array::{Array, ArrayMetadata, ChunkShape, FillValue};
 use zarrs::metadata_ext::codec::sharding::ShardingCodecConfigurationV1;
 use zarrs::storage::store::MemoryStore;
 
 use super::cache::ChunkId;
+use super::chain::{Chain, Taken};
 use super::error::ZarrError;
-use super::guard::Guard;
 use super::meta::Found;
 use super::shard::Sharding;
 use super::unpack::Unpack;
@@ -34,9 +34,7 @@ pub(super) struct Variable {
     pub(super) shape: Vec<u64>,
     /// The shape of what is encoded as one: the chunks, or the inner chunks of shards.
     pub(super) chunk: ChunkShape,
-    pub(super) codecs: Arc<CodecChain>,
-    pub(super) guard: Guard,
-    pub(super) is_plain_zstd: bool,
+    pub(super) chain: Chain,
     pub(super) sharding: Option<Sharding>,
     pub(super) attributes: Map<String, Value>,
     array: Array<MemoryStore>,
@@ -45,7 +43,7 @@ pub(super) struct Variable {
 impl Variable {
     /// From its metadata; its values are delivered as `dtype` if one is given.
     pub(super) fn new(found: Found, dtype: Option<DType>) -> Result<Self, ZarrError> {
-        let Found { name, metadata } = found;
+        let Found { name, mut metadata } = found;
         let bad = |why: String| ZarrError::Metadata { name: name.clone(), why };
         let unsupported = |why: String| ZarrError::Unsupported { name: name.clone(), why };
         let attributes = match metadata.get("attributes") {
@@ -55,11 +53,20 @@ impl Variable {
         let stored = stored_dtype(&metadata).map_err(unsupported)?;
         let fill_v2 = metadata.get("dtype").and(metadata.get("fill_value"));
         let unpack = Unpack::new(stored, dtype, &attributes, fill_v2).map_err(bad)?;
+        let taken = Taken::from_metadata(&mut metadata);
         let parsed: ArrayMetadata =
             serde_json::from_value(metadata.clone()).map_err(|error| bad(error.to_string()))?;
         let store = Arc::new(MemoryStore::new());
+        let not_made = |error: &dyn std::fmt::Display| match codec_of(&error.to_string()) {
+            Some(codec) => unsupported(format!(
+                "it uses the codec `{codec}`; blosc, zstd, gzip, zlib, bz2, lz4, pcodec, crc32c, \
+                 adler32, fletcher32, shuffle, transpose, fixedscaleoffset, packbits and bitround \
+                 can be read"
+            )),
+            None => bad(error.to_string()),
+        };
         let array = Array::new_with_metadata(store, &format!("/{name}"), parsed)
-            .map_err(|error| bad(error.to_string()))?;
+            .map_err(|error| not_made(&error))?;
         if array.data_type().fixed_size() != Some(stored.size()) {
             return Err(bad("its data type and its size disagree".to_owned()));
         }
@@ -72,16 +79,21 @@ impl Variable {
         let (sharding, chunk, codecs) = match sharding(&metadata).map_err(&bad)? {
             Some(configuration) => {
                 let codecs = CodecChain::from_metadata(&configuration.codecs)
-                    .map_err(|error| bad(error.to_string()))?;
+                    .map_err(|error| not_made(&error))?;
                 let chunk = configuration.chunk_shape.clone();
                 let sharding = Sharding::new(&grid, configuration).map_err(bad)?;
                 (Some(sharding), chunk, Arc::new(codecs))
             }
             None => (None, grid, array.codecs()),
         };
-        let guard = Guard::new(&metadata, sharding.is_some());
-        let is_plain_zstd = Guard::is_plain_zstd(&metadata, sharding.is_some());
-        let variable = Variable {
+        let chunk_bytes = bytes_of(&chunk, stored).filter(|bytes| *bytes <= CHUNK_MAX);
+        let Some(chunk_bytes) = chunk_bytes else {
+            return Err(unsupported(format!("a chunk of {chunk:?} elements has more than 4 GiB")));
+        };
+        let element = (array.data_type().clone(), array.fill_value().clone());
+        let chain = Chain::new(taken, codecs, chunk.clone(), element, encoded_max(chunk_bytes));
+        let chain = chain.map_err(unsupported)?;
+        Ok(Variable {
             dims: dims(&metadata, &attributes, shape.len()).into(),
             name: Arc::from(name.as_str()),
             dtype: unpack.as_ref().map_or(stored, Unpack::dtype),
@@ -89,38 +101,21 @@ impl Variable {
             unpack,
             shape,
             chunk,
-            codecs,
-            guard,
-            is_plain_zstd,
+            chain,
             sharding,
             attributes,
             array,
-        };
-        let chunk_bytes = variable.chunk_bytes().filter(|bytes| *bytes <= CHUNK_MAX);
-        if chunk_bytes.is_none() {
-            let why = format!("a chunk of {:?} elements has more than 4 GiB", variable.chunk);
-            return Err(ZarrError::Unsupported { name, why });
-        }
-        Ok(variable)
-    }
-
-    fn chunk_bytes(&self) -> Option<u64> {
-        let elements = self.chunk.iter().map(|n| n.get()).try_fold(1, u64::checked_mul);
-        elements?.checked_mul(self.stored.size() as u64)
+        })
     }
 
     /// Bytes of a decoded chunk.
     pub(super) fn decoded_bytes(&self) -> u64 {
-        self.chunk_bytes().expect("checked when the variable was made")
+        bytes_of(&self.chunk, self.stored).expect("checked when the variable was made")
     }
 
     /// More than an encoded chunk can have: codecs do not make things much larger.
     pub(super) fn encoded_max(&self) -> u64 {
-        self.decoded_bytes() + self.decoded_bytes() / 8 + (64 << 10)
-    }
-
-    pub(super) fn data_type(&self) -> &DataType {
-        self.array.data_type()
+        encoded_max(self.decoded_bytes())
     }
 
     pub(super) fn fill_value(&self) -> &FillValue {
@@ -165,6 +160,22 @@ impl Variable {
     pub(super) fn key(&self, place: &[u64]) -> String {
         self.array.chunk_key(place).to_string()
     }
+}
+
+/// Bytes of a chunk's elements, if they can be counted.
+fn bytes_of(chunk: &[NonZeroU64], stored: DType) -> Option<u64> {
+    let elements = chunk.iter().map(|n| n.get()).try_fold(1, u64::checked_mul);
+    elements?.checked_mul(stored.size() as u64)
+}
+
+/// More than an encoded chunk can have: codecs do not make things much larger.
+fn encoded_max(decoded: u64) -> u64 {
+    decoded + decoded / 8 + (64 << 10)
+}
+
+/// The codec that zarrs' error says is not known.
+fn codec_of(error: &str) -> Option<&str> {
+    error.strip_suffix(" is not supported")?.rsplit_once("codec ").map(|(_, codec)| codec)
 }
 
 /// The data type by the name that v3 or v2 metadata gives it.
