@@ -5,6 +5,7 @@
 //! tools read, or from options; nothing of them is ever shown.
 
 mod error;
+mod pace;
 mod place;
 pub mod sample;
 pub mod zarr;
@@ -16,16 +17,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::{GetOptions, GetRange, ObjectStore};
-use tokio::sync::Semaphore;
 
 pub use error::{StoreError, is_transient};
+use pace::Pace;
 use place::Place;
 
 use crate::item::Pool;
 
 /// Requests in flight to one store, over all stages that read it.
 pub(crate) const REQUESTS: usize = 64;
+
+/// Small objects that are read at once before a run.
+const AT_ONCE: usize = 16;
 
 /// Options of a store, by the names that `object_store` gives them: `region`, `endpoint`,
 /// `skip_signature`, `allow_http`, ...
@@ -40,7 +45,7 @@ struct Inner {
     url: String,
     place: Place,
     pool: Pool,
-    requests: Semaphore,
+    pace: Arc<Pace>,
     asked: AtomicU64,
     read: AtomicU64,
 }
@@ -52,6 +57,10 @@ pub struct StoreStats {
     pub requests: u64,
     /// Bytes that came back.
     pub bytes: u64,
+    /// How often the store answered that it is asked too much (429 or 503).
+    pub throttled: u64,
+    /// Requests that may be under way at once, now.
+    pub at_once: u64,
 }
 
 /// Which part of an object.
@@ -78,8 +87,9 @@ impl Store {
     /// # Errors
     /// The URL or an option is not understood, or what its cloud needs is missing.
     pub fn open_with(url: &str, options: &StoreOptions) -> Result<Store, StoreError> {
-        let (url, place) = place::open(url, options)?;
-        Ok(Store::new(url, place))
+        let pace = Arc::new(Pace::new(REQUESTS));
+        let (url, place) = place::open(url, options, &pace)?;
+        Ok(Store::new(url, place, pace))
     }
 
     /// A store of the caller's own: whatever lies below `prefix` in `objects`. `name` is what it is
@@ -97,19 +107,24 @@ impl Store {
             why: error.to_string(),
         };
         let prefix = object_store::path::Path::parse(prefix).map_err(why)?;
-        Ok(Store::new(name.to_owned(), Place::given(objects, prefix)))
+        let pace = Arc::new(Pace::new(REQUESTS));
+        Ok(Store::new(name.to_owned(), Place::given(objects, prefix), pace))
     }
 
-    fn new(url: String, place: Place) -> Store {
-        let (pool, requests) = (Pool::default(), Semaphore::new(REQUESTS));
-        let (asked, read) = Default::default();
-        Store(Arc::new(Inner { url, place, pool, requests, asked, read }))
+    fn new(url: String, place: Place, pace: Arc<Pace>) -> Store {
+        let (pool, asked, read) = Default::default();
+        Store(Arc::new(Inner { url, place, pool, pace, asked, read }))
     }
 
     /// What was asked of it so far, over all handles.
     pub fn stats(&self) -> StoreStats {
-        let Inner { asked, read, .. } = &*self.0;
-        StoreStats { requests: asked.load(Relaxed), bytes: read.load(Relaxed) }
+        let Inner { asked, read, pace, .. } = &*self.0;
+        StoreStats {
+            requests: asked.load(Relaxed),
+            bytes: read.load(Relaxed),
+            throttled: pace.throttled(),
+            at_once: pace.limit() as u64,
+        }
     }
 
     /// Its URL, without credentials.
@@ -144,11 +159,9 @@ impl Store {
             return keys.iter().map(read).collect();
         }
         self.blocking(async |client| {
-            let mut all = Vec::with_capacity(keys.len());
-            for key in keys {
-                all.push(found(self.request(&client, key, &Part::Whole, most).await)?);
-            }
-            Ok(all)
+            let read =
+                async |key: &String| found(self.request(&client, key, &Part::Whole, most).await);
+            futures::stream::iter(keys).map(read).buffered(AT_ONCE).try_collect().await
         })
     }
 
@@ -188,11 +201,13 @@ impl Store {
     }
 
     /// The object at `key`, or a part of it, of at most `most` bytes, in recycled memory. At most
-    /// 64 such requests are in flight for one store; others wait.
+    /// 64 such requests are in flight for one store, fewer if it says that these are too many; others
+    /// wait.
     pub(crate) async fn get(&self, key: &str, part: Part, most: u64) -> Result<Bytes, StoreError> {
-        let _permit = self.0.requests.acquire().await.expect("the semaphore is never closed");
+        let _permit = self.0.pace.permit().await;
         self.0.asked.fetch_add(1, Relaxed);
         let bytes = self.get_now(key, part, most).await?;
+        self.0.pace.went_well();
         self.0.read.fetch_add(bytes.len() as u64, Relaxed);
         Ok(bytes)
     }
@@ -254,7 +269,6 @@ impl Store {
         part: &Part,
         most: u64,
     ) -> Result<Bytes, StoreError> {
-        use futures::StreamExt as _;
         let path = self.0.place.path(key).map_err(|error| self.failed(key, &error))?;
         let range = match part {
             Part::Whole => None,

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use url::Url;
 
 use super::error::redacted;
+use super::pace::{Pace, Paced};
 use super::{StoreError, StoreOptions, sample};
 
 type Client = Arc<dyn ObjectStore>;
@@ -39,7 +40,11 @@ pub(super) struct Remote {
 static MEMORY: LazyLock<Mutex<BTreeMap<String, Client>>> = LazyLock::new(Mutex::default);
 
 /// What `url` and `options` mean, and the URL as it may be shown.
-pub(super) fn open(url: &str, options: &StoreOptions) -> Result<(String, Place), StoreError> {
+pub(super) fn open(
+    url: &str,
+    options: &StoreOptions,
+    pace: &Arc<Pace>,
+) -> Result<(String, Place), StoreError> {
     let shown = redacted(url);
     let wrong = |why: String| StoreError::Open { url: shown.clone(), why };
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -69,11 +74,11 @@ pub(super) fn open(url: &str, options: &StoreOptions) -> Result<(String, Place),
             )
         }
         "http" | "https" => {
-            let place = http(parsed()?, options);
+            let place = http(parsed()?, options, pace);
             place.map_err(|error| wrong(redacted(&error.to_string())))?
         }
         "s3" | "s3a" | "gs" | "az" | "azure" | "abfs" | "abfss" => {
-            let place = cloud(scheme, &parsed()?, options);
+            let place = cloud(scheme, &parsed()?, options, pace);
             place.map_err(|error| wrong(redacted(&error.to_string())))?
         }
         other => {
@@ -96,7 +101,7 @@ fn no_options(options: &StoreOptions) -> Result<(), String> {
 
 type Failure = Box<dyn std::error::Error>;
 
-fn http(url: Url, options: &StoreOptions) -> Result<Place, Failure> {
+fn http(url: Url, options: &StoreOptions, pace: &Arc<Pace>) -> Result<Place, Failure> {
     let mut client = ClientOptions::new().with_allow_http(true);
     for (key, value) in options {
         client = client.with_config(known::<ClientConfigKey>(key)?, value);
@@ -105,35 +110,50 @@ fn http(url: Url, options: &StoreOptions) -> Result<Place, Failure> {
     root.set_path("");
     root.set_query(None);
     let prefix = Key::from_url_path(url.path())?;
+    let pace = Arc::clone(pace);
     let connect = move || {
         let builder = HttpBuilder::new().with_url(root.as_str()).with_retry(retries());
+        let builder = builder.with_http_connector(Paced(Arc::clone(&pace)));
         Ok(Arc::new(builder.with_client_options(client.clone()).build()?) as Client)
     };
     Place::remote(Box::new(connect), prefix, true)
 }
 
-fn cloud(scheme: &str, url: &Url, options: &StoreOptions) -> Result<Place, Failure> {
+fn cloud(
+    scheme: &str,
+    url: &Url,
+    options: &StoreOptions,
+    pace: &Arc<Pace>,
+) -> Result<Place, Failure> {
+    let paced = Paced(Arc::clone(pace));
     let prefix = object_store::ObjectStoreScheme::parse(url)?.1;
     let address = url.as_str();
     let (connect, suffix_ranges): (Connect, _) = match scheme {
         "s3" | "s3a" => {
-            let mut builder = AmazonS3Builder::from_env().with_url(address).with_retry(retries());
+            let mut builder = AmazonS3Builder::from_env()
+                .with_url(address)
+                .with_retry(retries())
+                .with_http_connector(paced);
             for (key, value) in options {
                 builder = builder.with_config(known::<AmazonS3ConfigKey>(key)?, value);
             }
             (Box::new(move || Ok(Arc::new(builder.clone().build()?) as Client)), true)
         }
         "gs" => {
-            let mut builder =
-                GoogleCloudStorageBuilder::from_env().with_url(address).with_retry(retries());
+            let mut builder = GoogleCloudStorageBuilder::from_env()
+                .with_url(address)
+                .with_retry(retries())
+                .with_http_connector(paced);
             for (key, value) in options {
                 builder = builder.with_config(known::<GoogleConfigKey>(key)?, value);
             }
             (Box::new(move || Ok(Arc::new(builder.clone().build()?) as Client)), true)
         }
         _ => {
-            let mut builder =
-                MicrosoftAzureBuilder::from_env().with_url(address).with_retry(retries());
+            let mut builder = MicrosoftAzureBuilder::from_env()
+                .with_url(address)
+                .with_retry(retries())
+                .with_http_connector(paced);
             for (key, value) in options {
                 builder = builder.with_config(known::<AzureConfigKey>(key)?, value);
             }

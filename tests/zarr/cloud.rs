@@ -72,6 +72,42 @@ fn passing_troubles_pass() {
     assert_eq!(verify(run, SHAPE), 6);
 }
 
+/// A store that says that it is asked too much is asked less, and not at all for as long as it says.
+#[test]
+fn a_store_is_asked_as_it_wishes() {
+    let server = Server::start(objects());
+    let store = Store::open(&server.url).expect("opens");
+    let run = || batches(&store, &spec(&["t2m", "u10"], &[("time", 1)]), 2).run().expect("runs");
+    assert_eq!(verify(run(), SHAPE), 6);
+    let before = store.stats();
+    assert_eq!((before.throttled, before.at_once), (0, 64));
+    server.fault("t2m/c/1/0/0", Trouble::Busy(1));
+    assert_eq!(verify(run(), SHAPE), 6);
+    let after = store.stats();
+    assert_eq!((after.throttled, after.at_once), (1, 32));
+    server.fault("t2m/c/1/0/0", Trouble::Rest);
+    let begin = std::time::Instant::now();
+    assert_eq!(verify(run(), SHAPE), 6);
+    assert!(begin.elapsed() >= std::time::Duration::from_secs(1), "it asked for a second of rest");
+    assert_eq!(store.stats().throttled, 2);
+}
+
+/// What came before a connection broke is not asked for again.
+#[test]
+fn a_broken_response_goes_on_where_it_broke() {
+    let server = Server::start(objects());
+    let store = Store::open(&server.url).expect("opens");
+    let pipeline = batches(&store, &spec(&["t2m"], &[("time", 1)]), 2);
+    server.fault("t2m/c/1/0/0", Trouble::CutOff(1));
+    server.requests();
+    assert_eq!(verify(pipeline.run().expect("runs"), SHAPE), 6);
+    let requests = server.requests();
+    let asked: Vec<_> = requests.iter().filter(|request| request.contains("c/1/0/0")).collect();
+    let size = objects()["t2m/c/1/0/0"].len();
+    let rest = format!("GET t2m/c/1/0/0 {}-{}", size / 2, size - 1);
+    assert_eq!(asked, ["GET t2m/c/1/0/0 -", &rest]);
+}
+
 #[test]
 fn a_response_that_ends_early_is_an_error_and_can_be_tried_again() {
     let server = Server::start(objects());

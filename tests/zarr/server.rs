@@ -12,6 +12,8 @@ use super::fixture::Objects;
 pub(crate) enum Fault {
     /// Answers so many requests with 503.
     Busy(u32),
+    /// Answers one request with 429, and asks to be left alone for a second.
+    Rest,
     /// Sends half of the body and hangs up, so many times.
     CutOff(u32),
     /// Claims a length of a terabyte.
@@ -106,7 +108,7 @@ fn respond(
         let fault = state.faults.get(key).copied();
         match state.faults.get_mut(key) {
             Some(Fault::Busy(n) | Fault::CutOff(n)) if *n > 0 => *n -= 1,
-            Some(Fault::Busy(_) | Fault::CutOff(_)) => {
+            Some(Fault::Busy(_) | Fault::CutOff(_) | Fault::Rest) => {
                 state.faults.remove(key);
             }
             _ => {}
@@ -117,6 +119,11 @@ fn respond(
     let send = |stream: &mut TcpStream, bytes: &[u8]| stream.write_all(bytes).is_ok();
     match (body, fault) {
         (_, Some(Fault::Busy(n))) if n > 0 => send(stream, simple("503 Slow Down").as_bytes()),
+        (_, Some(Fault::Rest)) => {
+            let rest =
+                "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
+            send(stream, rest.as_bytes())
+        }
         (None, _) => send(stream, simple("404 Not Found").as_bytes()),
         (Some(body), fault) => {
             let size = body.len();

@@ -1,0 +1,251 @@
+//! How many requests a store is asked at once: as many as it bears. When it says that it is asked
+//! too much (429 or 503) half as many, and one more for each round of answers that go well, as TCP
+//! does. When it says how long to leave it alone (`Retry-After`), all requests wait that long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
+
+/// No store is left alone for longer than this, whatever it asks for.
+const REST_MAX: Duration = Duration::from_secs(300);
+
+/// The pace at which one store is asked.
+#[derive(Debug)]
+pub(super) struct Pace {
+    permits: Semaphore,
+    state: Mutex<State>,
+    throttled: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Requests at once.
+    limit: usize,
+    most: usize,
+    /// Permits that are out and will not come back into use.
+    debt: usize,
+    /// Answers that went well since the limit last changed.
+    well: usize,
+    /// How often the limit was cut. Requests that were under way then don't cut it again.
+    cuts: u64,
+    /// Nothing is asked before.
+    rest: Option<Instant>,
+}
+
+/// Leave to ask once.
+#[derive(Debug)]
+pub(super) struct Permit<'a> {
+    pace: &'a Pace,
+    permit: Option<SemaphorePermit<'a>>,
+}
+
+impl Pace {
+    pub(super) fn new(most: usize) -> Self {
+        let state = State { limit: most, most, debt: 0, well: 0, cuts: 0, rest: None };
+        Pace {
+            permits: Semaphore::new(most),
+            state: Mutex::new(state),
+            throttled: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits until one more request may be under way.
+    pub(super) async fn permit(&self) -> Permit<'_> {
+        let permit = self.permits.acquire().await.expect("the semaphore is never closed");
+        Permit { pace: self, permit: Some(permit) }
+    }
+
+    /// How often the store said that it is asked too much.
+    pub(super) fn throttled(&self) -> u64 {
+        self.throttled.load(Relaxed)
+    }
+
+    /// Requests at once, now.
+    pub(super) fn limit(&self) -> usize {
+        self.state.lock().limit
+    }
+
+    fn cuts(&self) -> u64 {
+        self.state.lock().cuts
+    }
+
+    /// An answer went well.
+    pub(super) fn went_well(&self) {
+        let mut state = self.state.lock();
+        state.well += 1;
+        if state.limit < state.most && state.well >= state.limit {
+            state.limit += 1;
+            state.well = 0;
+            match state.debt {
+                0 => self.permits.add_permits(1),
+                _ => state.debt -= 1,
+            }
+        }
+    }
+
+    /// The store is asked too much; `cuts` is how often the limit had been cut when the request
+    /// began.
+    fn too_much(&self, cuts: u64, rest: Option<Duration>) {
+        self.throttled.fetch_add(1, Relaxed);
+        let mut state = self.state.lock();
+        if let Some(rest) = rest {
+            let until = Instant::now() + rest.min(REST_MAX);
+            state.rest = Some(state.rest.map_or(until, |known| known.max(until)));
+        }
+        if cuts == state.cuts {
+            let less = state.limit / 2;
+            state.limit -= less;
+            state.debt += less - self.permits.forget_permits(less);
+            state.well = 0;
+            state.cuts += 1;
+        }
+    }
+
+    /// Waits as long as the store asked to be left alone.
+    async fn rested(&self) {
+        loop {
+            let rest = self.state.lock().rest;
+            match rest {
+                Some(until) if until > Instant::now() => tokio::time::sleep_until(until).await,
+                _ => return,
+            }
+        }
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let Some(permit) = self.permit.take() else { return };
+        let mut state = self.pace.state.lock();
+        if state.debt > 0 {
+            state.debt -= 1;
+            permit.forget();
+        }
+    }
+}
+
+/// Connects clients that hear what the store says of its load.
+#[derive(Debug)]
+pub(super) struct Paced(pub(super) Arc<Pace>);
+
+impl HttpConnector for Paced {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Listening { client, pace: Arc::clone(&self.0) }))
+    }
+}
+
+#[derive(Debug)]
+struct Listening {
+    client: HttpClient,
+    pace: Arc<Pace>,
+}
+
+#[async_trait]
+impl HttpService for Listening {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.pace.rested().await;
+        let cuts = self.pace.cuts();
+        let response = self.client.execute(request).await?;
+        if matches!(response.status().as_u16(), 429 | 503) {
+            let rest = response.headers().get("retry-after").and_then(|value| {
+                let value = value.to_str().ok()?.trim();
+                rest(value, SystemTime::now())
+            });
+            self.pace.too_much(cuts, rest);
+        }
+        Ok(response)
+    }
+}
+
+/// What `Retry-After` says: seconds, or a date.
+fn rest(value: &str, now: SystemTime) -> Option<Duration> {
+    match value.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => {
+            let until = httpdate::parse_http_date(value).ok()?;
+            Some(until.duration_since(now).unwrap_or_default())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn free(pace: &Pace) -> usize {
+        pace.permits.available_permits()
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_asked_too_much_is_asked_less() {
+        let pace = Pace::new(8);
+        let mut out = Vec::new();
+        for _ in 0..6 {
+            out.push(pace.permit().await);
+        }
+        // Both were under way at once: they say the same.
+        pace.too_much(0, None);
+        pace.too_much(0, None);
+        assert_eq!((pace.limit(), pace.throttled(), free(&pace)), (4, 2, 0));
+        // Two permits were free and are gone; two that are out are not given again.
+        out.truncate(4);
+        assert_eq!(free(&pace), 0);
+        out.truncate(2);
+        assert_eq!(free(&pace), 2);
+        for _ in 0..10 {
+            pace.too_much(pace.cuts(), None);
+        }
+        assert_eq!(pace.limit(), 1, "one is always allowed");
+        drop(out);
+        assert_eq!(free(&pace), 1);
+    }
+
+    #[tokio::test]
+    async fn it_is_asked_more_again_when_that_goes_well() {
+        let pace = Pace::new(4);
+        let out = pace.permit().await;
+        pace.too_much(0, None);
+        assert_eq!((pace.limit(), free(&pace)), (2, 1));
+        pace.went_well();
+        assert_eq!(pace.limit(), 2);
+        pace.went_well();
+        assert_eq!((pace.limit(), free(&pace)), (3, 2));
+        (0..100).for_each(|_| pace.went_well());
+        assert_eq!((pace.limit(), free(&pace)), (4, 3));
+        drop(out);
+        assert_eq!(free(&pace), 4);
+    }
+
+    #[tokio::test]
+    async fn it_is_left_alone_as_long_as_it_says() {
+        let pace = Pace::new(4);
+        pace.rested().await;
+        let begin = Instant::now();
+        pace.too_much(0, Some(Duration::from_millis(40)));
+        pace.too_much(0, Some(Duration::from_millis(20)));
+        pace.rested().await;
+        assert!(begin.elapsed() >= Duration::from_millis(40));
+        pace.too_much(1, Some(Duration::MAX));
+        let rest = pace.state.lock().rest.expect("a rest");
+        assert!(rest <= Instant::now() + REST_MAX);
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = httpdate::parse_http_date("Tue, 01 Dec 2026 00:00:00 GMT").expect("a date");
+        assert_eq!(rest("120", now), Some(Duration::from_secs(120)));
+        assert_eq!(rest("Tue, 01 Dec 2026 00:00:30 GMT", now), Some(Duration::from_secs(30)));
+        assert_eq!(rest("Mon, 30 Nov 2026 00:00:30 GMT", now), Some(Duration::ZERO));
+        assert_eq!(rest("soon", now), None);
+    }
+}
