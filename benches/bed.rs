@@ -3,12 +3,14 @@
 //!
 //!     cargo bench --bench bed -- W1 --store era5-v3.zarr --n 96
 //!
-//! W1: four steps of all variables to a batch, normalized; the device stage copies each batch and
-//! the consumer checksums the copy. W5: integers through x + 1, x * 2, x - 3. W6: fetch waits 10 ms,
+//! W1: four steps of all variables to a batch, normalized; the device stage copies each batch and the
+//! consumer checksums the copy. W2: the same over HTTP. W3: patches of 128 x 128 at random places, 32
+//! to a batch, normalized and flipped; `--dense CROPS` instead takes so many from each of 32 fields at
+//! a time, so that patches share chunks. W5: integers through x + 1, x * 2, x - 3. W6: fetch waits 10 ms,
 //! the cpu works 3 ms, the device waits 2 ms and is serial.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it measured")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use forebay::prelude::*;
@@ -25,6 +27,10 @@ struct Args {
     workers: usize,
     fetchers: usize,
     n: u64,
+    /// Patches of each field, if they share fields.
+    dense: u64,
+    /// Bytes of chunks that are kept for later patches.
+    cache: u64,
 }
 
 fn args() -> Result<Args, Failure> {
@@ -36,10 +42,12 @@ fn args() -> Result<Args, Failure> {
         workers: 2,
         fetchers: 4,
         n: 0,
+        dense: 0,
+        cache: 512 << 20,
     };
     // `cargo bench` adds a flag of its own.
     let mut given = std::env::args().skip(1).filter(|arg| arg != "--bench");
-    args.work = given.next().ok_or("say which workload: W1, W2, W5 or W6")?;
+    args.work = given.next().ok_or("say which workload: W1, W2, W3, W5 or W6")?;
     while let Some(name) = given.next() {
         let value = given.next().ok_or_else(|| format!("{name} needs a value"))?;
         match name.as_str() {
@@ -49,6 +57,8 @@ fn args() -> Result<Args, Failure> {
             "--workers" => args.workers = value.parse()?,
             "--depth" => args.fetchers = value.parse()?,
             "--n" => args.n = value.parse()?,
+            "--dense" => args.dense = value.parse()?,
+            "--cache" => args.cache = value.parse()?,
             other => return Err(format!("{other} is no option").into()),
         }
     }
@@ -107,7 +117,7 @@ fn load(args: &Args) -> Result<(), Failure> {
         ..WindowsSpec::default()
     };
     let pool = Pool::default();
-    let mut run = Pipeline::from(zarr::windows(&store, &spec)?)
+    let run = Pipeline::from(zarr::windows(&store, &spec)?)
         .then(flow::repeat(n))
         .then(flow::take(n))
         .then(io::map("fetch", zarr::fetch::<Window>).workers(args.fetchers).buffer(2))
@@ -115,24 +125,115 @@ fn load(args: &Args) -> Result<(), Failure> {
         .then(cpu::map("normalize", ops::normalize(stats)).workers(1).buffer(1))
         .then(device::upload(&device::host()).buffer(1))
         .run()?;
+    consume(run, (start, cpu), 4, &store)
+}
+
+/// Checksums every batch and prints what it took; `each` items for each window.
+fn consume(
+    mut run: Running<DeviceBatch>,
+    (start, cpu): (Instant, f64),
+    each: u64,
+    store: &Store,
+) -> Result<(), Failure> {
     let (mut sum, mut items, mut bytes, mut first) = (0_u64, 0, 0, None);
     for batch in run.by_ref() {
         let batch = batch?;
         sum = sum.wrapping_add(checksum(&batch)?);
         bytes += batch.bytes();
-        items += 4;
+        items += batch.len() as u64 * each;
         first.get_or_insert_with(|| start.elapsed().as_secs_f64());
     }
     let wall = start.elapsed().as_secs_f64();
+    let asked = store.stats();
     println!(
         "{}",
         serde_json::json!({
             "items": items, "bytes": bytes, "wall_s": wall, "first_s": first,
             "work_cpu_s": cpu_s() - cpu, "checksum": format!("{sum:016x}"),
-            "pool": format!("{pool:?}"), "verdict": forebay::trace::verdict(&run.close()).sentence,
+            "items_per_s": items as f64 / wall, "requests": asked.requests,
+            "wire_bytes": asked.bytes, "verdict": forebay::trace::verdict(&run.close()).sentence,
         })
     );
     Ok(())
+}
+
+/// A patch's rows and columns.
+const PATCH: u64 = 128;
+/// Fields that dense patches are drawn from at a time.
+const FIELDS: u64 = 32;
+
+/// The peers' random numbers.
+fn splitmix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+fn patches(args: &Args) -> Result<(), Failure> {
+    let variables = ["t2m", "u10", "msl"];
+    let (start, cpu) = (Instant::now(), cpu_s());
+    let n = if args.n == 0 { 1024 } else { args.n };
+    let stats = stats(args, &variables)?;
+    let store = Store::open(&args.store)?;
+    let spec = WindowsSpec {
+        variables: variables.map(str::to_owned).into(),
+        window: [("time", 1), ("latitude", PATCH), ("longitude", PATCH)].into(),
+        stride: [("time", 1), ("latitude", 1), ("longitude", 1)].into(),
+        cache: Some(args.cache),
+        ..WindowsSpec::default()
+    };
+    let windows = zarr::windows(&store, &spec)?.into_index();
+    let windows = windows.map_err(|_| "windows are computed by position")?;
+    let (rows, columns) = (721 - PATCH + 1, 1440 - PATCH + 1);
+    let steps = windows.len() / (rows * columns);
+    let dense = args.dense;
+    let place = move |i: u64| {
+        let random = |k: u64, n: u64| splitmix(4 * i + k) % n;
+        let time = match dense {
+            0 => random(0, steps),
+            // Of so many fields at a time, each as often as the others in the mean.
+            crops => (i / (FIELDS * crops) * FIELDS + random(0, FIELDS)) % steps,
+        };
+        (time * rows + random(1, rows)) * columns + random(2, columns)
+    };
+    // Two patches may have one place. Batches come in order.
+    let mut flips = HashMap::<u64, VecDeque<u64>>::new();
+    for i in 0..n {
+        flips.entry(place(i)).or_default().push_back(splitmix(4 * i + 3) & 3);
+    }
+    let flips = std::sync::Mutex::new(flips);
+    let flip = move |mut batch: Batch| {
+        let mut coming = flips.lock().expect("no panic");
+        let mut next = |window: &Window| coming.get_mut(&window.number())?.pop_front();
+        let flips: Vec<u64> = batch.windows().iter().filter_map(&mut next).collect();
+        drop(coming);
+        for tensor in batch.tensors_mut() {
+            let patches = tensor.elements_mut::<f32>().chunks_exact_mut((PATCH * PATCH) as usize);
+            for (patch, flip) in patches.zip(&flips) {
+                if flip & 1 == 1 {
+                    patch.chunks_exact_mut(PATCH as usize).for_each(<[f32]>::reverse);
+                }
+                if flip & 2 == 2 {
+                    let (top, bottom) = patch.split_at_mut(patch.len() / 2);
+                    let rows = top.chunks_exact_mut(PATCH as usize);
+                    let others = bottom.chunks_exact_mut(PATCH as usize).rev();
+                    rows.zip(others).for_each(|(row, other)| row.swap_with_slice(other));
+                }
+            }
+        }
+        Ok::<_, Never>(batch)
+    };
+    let pool = Pool::default();
+    let run = Pipeline::from(source::index("patches", windows.select(n, place)))
+        .then(flow::batch(32))
+        .then(io::map("fetch", zarr::fetch::<Vec<Window>>).workers(args.fetchers).buffer(2))
+        .then(cpu::map("decode", zarr::decode(&pool)).workers(args.workers).buffer(2))
+        .then(cpu::map("normalize", ops::normalize(stats)).workers(1).buffer(1))
+        .then(cpu::map("flip", flip).workers(1).buffer(1))
+        .then(device::upload(&device::host()).buffer(1))
+        .run()?;
+    consume(run, (start, cpu), 1, &store)
 }
 
 fn tiny(args: &Args) -> Result<(), Failure> {
@@ -219,8 +320,9 @@ fn main() -> Result<(), Failure> {
     let args = args()?;
     match args.work.as_str() {
         "W1" | "W2" => load(&args),
+        "W3" => patches(&args),
         "W5" => tiny(&args),
         "W6" => overlap(&args),
-        other => Err(format!("{other} is no workload: write W1, W2, W5 or W6").into()),
+        other => Err(format!("{other} is no workload: write W1, W2, W3, W5 or W6").into()),
     }
 }

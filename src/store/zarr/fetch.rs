@@ -17,8 +17,6 @@ use super::windows::{Window, label_of};
 use crate::item::{Buffer, Label};
 use crate::store::{Part, StoreError};
 
-/// Inner chunks of a shard that lie closer together than this are read in one request.
-pub(super) const GAP: u64 = 256 << 10;
 /// Objects that one call reads at once; the store bounds what all calls do.
 const AT_ONCE: usize = 64;
 
@@ -284,8 +282,7 @@ async fn request(
                     present.push(found);
                 }
             }
-            let get = |range| dataset.store.get(key, Part::Range(range), u64::MAX);
-            let parts = object_store::coalesce_ranges(&ranges, get, GAP).await?;
+            let parts = dataset.store.get_ranges(key, &ranges).await?;
             for (found, bytes) in present.into_iter().zip(parts) {
                 *found = Some(Arc::new(bytes));
             }

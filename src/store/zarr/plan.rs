@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::cache::{ChunkCache, ChunkId};
 use super::dataset::Dataset;
 use super::error::ZarrError;
-use super::fetch::{self, GAP};
+use super::fetch;
 use super::shard::ShardIndex;
 use super::windows::Window;
 use crate::source::{Groups, Index};
@@ -223,7 +223,7 @@ impl Asked {
             let mut end = None;
             for range in ranges {
                 match end {
-                    Some(last) if range.start <= last + GAP => {
+                    Some(last) if range.start <= last + dataset.store.gap() => {
                         let more = range.end.saturating_sub(last);
                         plan.wire_bytes += more;
                         end = Some(last + more);
