@@ -27,8 +27,11 @@ use place::Place;
 
 use crate::item::Pool;
 
-/// Requests in flight to one store, over all stages that read it.
-pub(crate) const REQUESTS: usize = 64;
+/// Requests in flight to one store, over all stages that read it, unless it says that these are too
+/// many.
+pub(crate) const REQUESTS: usize = 256;
+/// Files that are read at once.
+const FILES: usize = 64;
 
 /// Small objects that are read at once before a run.
 const AT_ONCE: usize = 16;
@@ -88,8 +91,12 @@ impl Store {
     /// # Errors
     /// The URL or an option is not understood, or what its cloud needs is missing.
     pub fn open_with(url: &str, options: &StoreOptions) -> Result<Store, StoreError> {
-        let pace = Arc::new(Pace::new(REQUESTS));
+        let pace = Pace::new(REQUESTS);
         let (url, place) = place::open(url, options, &pace)?;
+        let pace = match place {
+            Place::Local(_) => Pace::new(FILES),
+            Place::Remote(_) => pace,
+        };
         Ok(Store::new(url, place, pace))
     }
 
@@ -108,7 +115,7 @@ impl Store {
             why: error.to_string(),
         };
         let prefix = object_store::path::Path::parse(prefix).map_err(why)?;
-        let pace = Arc::new(Pace::new(REQUESTS));
+        let pace = Pace::new(REQUESTS);
         Ok(Store::new(name.to_owned(), Place::given(objects, prefix), pace))
     }
 
@@ -202,10 +209,16 @@ impl Store {
     }
 
     /// The object at `key`, or a part of it, of at most `most` bytes, in recycled memory. At most
-    /// 64 such requests are in flight for one store, fewer if it says that these are too many; others
-    /// wait.
-    pub(crate) async fn get(&self, key: &str, part: Part, most: u64) -> Result<Bytes, StoreError> {
-        let _permit = self.0.pace.permit().await;
+    /// 256 such requests are in flight for one store, fewer if it says that these are too many; those
+    /// whose `turn` is later wait.
+    pub(crate) async fn get(
+        &self,
+        key: &str,
+        part: Part,
+        most: u64,
+        turn: u64,
+    ) -> Result<Bytes, StoreError> {
+        let _permit = self.0.pace.permit(turn).await;
         self.0.asked.fetch_add(1, Relaxed);
         let bytes = self.get_now(key, part, most).await?;
         self.0.pace.went_well();
@@ -218,13 +231,14 @@ impl Store {
         &self,
         key: &str,
         ranges: &[Range<u64>],
+        turn: u64,
     ) -> Result<Vec<Bytes>, StoreError> {
         let Place::Local(_) = self.0.place else {
-            let get = |range| self.get(key, Part::Range(range), u64::MAX);
+            let get = |range| self.get(key, Part::Range(range), u64::MAX, turn);
             return object_store::coalesce_ranges(ranges, get, self.gap()).await;
         };
         // One file, opened once, by one thread: its reads take less than handing them out would.
-        let _permit = self.0.pace.permit().await;
+        let _permit = self.0.pace.permit(turn).await;
         let (store, key, ranges) = (self.clone(), key.to_owned(), ranges.to_vec());
         let read = move || {
             let file = store.open_file(&key)?;

@@ -2,6 +2,7 @@
 //! too much (429 or 503) half as many, and one more for each round of answers that go well, as TCP
 //! does. When it says how long to leave it alone (`Retry-After`), all requests wait that long.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
@@ -12,7 +13,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// No store is left alone for longer than this, whatever it asks for.
@@ -21,7 +22,6 @@ const REST_MAX: Duration = Duration::from_secs(300);
 /// The pace at which one store is asked.
 #[derive(Debug)]
 pub(super) struct Pace {
-    permits: Semaphore,
     state: Mutex<State>,
     throttled: AtomicU64,
 }
@@ -31,8 +31,10 @@ struct State {
     /// Requests at once.
     limit: usize,
     most: usize,
-    /// Permits that are out and will not come back into use.
-    debt: usize,
+    under_way: usize,
+    /// Those who wait for a permit, by their turn and by when they came.
+    waiting: BTreeMap<(u64, u64), oneshot::Sender<Permit>>,
+    came: u64,
     /// Answers that went well since the limit last changed.
     well: usize,
     /// How often the limit was cut. Requests that were under way then don't cut it again.
@@ -43,25 +45,53 @@ struct State {
 
 /// Leave to ask once.
 #[derive(Debug)]
-pub(super) struct Permit<'a> {
-    pace: &'a Pace,
-    permit: Option<SemaphorePermit<'a>>,
-}
+pub(super) struct Permit(Option<Arc<Pace>>);
 
 impl Pace {
-    pub(super) fn new(most: usize) -> Self {
-        let state = State { limit: most, most, debt: 0, well: 0, cuts: 0, rest: None };
-        Pace {
-            permits: Semaphore::new(most),
-            state: Mutex::new(state),
-            throttled: AtomicU64::new(0),
-        }
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        let state = State {
+            limit: most,
+            most,
+            under_way: 0,
+            waiting: BTreeMap::new(),
+            came: 0,
+            well: 0,
+            cuts: 0,
+            rest: None,
+        };
+        Arc::new(Pace { state: Mutex::new(state), throttled: AtomicU64::new(0) })
     }
 
-    /// Waits until one more request may be under way.
-    pub(super) async fn permit(&self) -> Permit<'_> {
-        let permit = self.permits.acquire().await.expect("the semaphore is never closed");
-        Permit { pace: self, permit: Some(permit) }
+    /// Waits until one more request may be under way. Those whose `turn` is earlier go first, so
+    /// that what is wanted first is complete first.
+    pub(super) async fn permit(self: &Arc<Self>, turn: u64) -> Permit {
+        let waiting = {
+            let mut state = self.state.lock();
+            if state.under_way < state.limit && state.waiting.is_empty() {
+                state.under_way += 1;
+                return Permit(Some(Arc::clone(self)));
+            }
+            let (sender, receiver) = oneshot::channel();
+            state.came += 1;
+            let place = (turn, state.came);
+            state.waiting.insert(place, sender);
+            self.grant(&mut state);
+            receiver
+        };
+        waiting.await.expect("those who wait are only taken out to be told")
+    }
+
+    /// Gives out what permits there are.
+    fn grant(self: &Arc<Self>, state: &mut State) {
+        while state.under_way < state.limit {
+            let Some((_, waiting)) = state.waiting.pop_first() else { return };
+            state.under_way += 1;
+            if let Err(mut permit) = waiting.send(Permit(Some(Arc::clone(self)))) {
+                // The one who waited is gone.
+                permit.0 = None;
+                state.under_way -= 1;
+            }
+        }
     }
 
     /// How often the store said that it is asked too much.
@@ -79,16 +109,13 @@ impl Pace {
     }
 
     /// An answer went well.
-    pub(super) fn went_well(&self) {
+    pub(super) fn went_well(self: &Arc<Self>) {
         let mut state = self.state.lock();
         state.well += 1;
         if state.limit < state.most && state.well >= state.limit {
             state.limit += 1;
             state.well = 0;
-            match state.debt {
-                0 => self.permits.add_permits(1),
-                _ => state.debt -= 1,
-            }
+            self.grant(&mut state);
         }
     }
 
@@ -102,9 +129,7 @@ impl Pace {
             state.rest = Some(state.rest.map_or(until, |known| known.max(until)));
         }
         if cuts == state.cuts {
-            let less = state.limit / 2;
-            state.limit -= less;
-            state.debt += less - self.permits.forget_permits(less);
+            state.limit -= state.limit / 2;
             state.well = 0;
             state.cuts += 1;
         }
@@ -122,13 +147,12 @@ impl Pace {
     }
 }
 
-impl Drop for Permit<'_> {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(permit) = self.permit.take() else { return };
-        let mut state = self.pace.state.lock();
-        if state.debt > 0 {
-            state.debt -= 1;
-            permit.forget();
+        if let Some(pace) = self.0.take() {
+            let mut state = pace.state.lock();
+            state.under_way -= 1;
+            pace.grant(&mut state);
         }
     }
 }
@@ -183,7 +207,8 @@ mod tests {
     use super::*;
 
     fn free(pace: &Pace) -> usize {
-        pace.permits.available_permits()
+        let state = pace.state.lock();
+        state.limit.saturating_sub(state.under_way)
     }
 
     #[tokio::test]
@@ -191,13 +216,12 @@ mod tests {
         let pace = Pace::new(8);
         let mut out = Vec::new();
         for _ in 0..6 {
-            out.push(pace.permit().await);
+            out.push(pace.permit(0).await);
         }
         // Both were under way at once: they say the same.
         pace.too_much(0, None);
         pace.too_much(0, None);
         assert_eq!((pace.limit(), pace.throttled(), free(&pace)), (4, 2, 0));
-        // Two permits were free and are gone; two that are out are not given again.
         out.truncate(4);
         assert_eq!(free(&pace), 0);
         out.truncate(2);
@@ -213,17 +237,47 @@ mod tests {
     #[tokio::test]
     async fn it_is_asked_more_again_when_that_goes_well() {
         let pace = Pace::new(4);
-        let out = pace.permit().await;
         pace.too_much(0, None);
-        assert_eq!((pace.limit(), free(&pace)), (2, 1));
+        assert_eq!(pace.limit(), 2);
         pace.went_well();
         assert_eq!(pace.limit(), 2);
         pace.went_well();
-        assert_eq!((pace.limit(), free(&pace)), (3, 2));
+        assert_eq!(pace.limit(), 3);
         (0..100).for_each(|_| pace.went_well());
-        assert_eq!((pace.limit(), free(&pace)), (4, 3));
+        assert_eq!((pace.limit(), free(&pace)), (4, 4));
+    }
+
+    /// Whoever's turn is earliest is next, and those who have gone away keep nobody waiting.
+    #[tokio::test]
+    async fn earlier_turns_go_first() {
+        let pace = Pace::new(1);
+        let first = pace.permit(0).await;
+        let mut waiting: Vec<_> =
+            [7, 3, 5, 1].into_iter().map(|turn| (turn, Box::pin(pace.permit(turn)))).collect();
+        for (_, permit) in &mut waiting {
+            assert!(futures::poll!(permit.as_mut()).is_pending());
+        }
+        waiting.retain(|(turn, _)| *turn != 1);
+        drop(first);
+        let mut order = Vec::new();
+        while !waiting.is_empty() {
+            for at in 0..waiting.len() {
+                if let std::task::Poll::Ready(permit) = futures::poll!(waiting[at].1.as_mut()) {
+                    order.push(waiting.remove(at).0);
+                    drop(permit);
+                    break;
+                }
+            }
+        }
+        assert_eq!(order, [3, 5, 7]);
+        assert_eq!(free(&pace), 1);
+        // One that is told, but goes away before it hears it.
+        let out = pace.permit(0).await;
+        let mut told = Box::pin(pace.permit(0));
+        assert!(futures::poll!(told.as_mut()).is_pending());
         drop(out);
-        assert_eq!(free(&pace), 4);
+        drop(told);
+        assert_eq!(free(&pace), 1);
     }
 
     #[tokio::test]

@@ -80,11 +80,11 @@ fn a_store_is_asked_as_it_wishes() {
     let run = || batches(&store, &spec(&["t2m", "u10"], &[("time", 1)]), 2).run().expect("runs");
     assert_eq!(verify(run(), SHAPE), 6);
     let before = store.stats();
-    assert_eq!((before.throttled, before.at_once), (0, 64));
+    assert_eq!((before.throttled, before.at_once), (0, 256));
     server.fault("t2m/c/1/0/0", Trouble::Busy(1));
     assert_eq!(verify(run(), SHAPE), 6);
     let after = store.stats();
-    assert_eq!((after.throttled, after.at_once), (1, 32));
+    assert_eq!((after.throttled, after.at_once), (1, 128));
     server.fault("t2m/c/1/0/0", Trouble::Rest);
     let begin = std::time::Instant::now();
     assert_eq!(verify(run(), SHAPE), 6);

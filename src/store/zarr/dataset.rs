@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::cache::{ChunkCache, Ticket};
 use super::coordinate::{Coordinate, Entries};
@@ -35,6 +36,8 @@ pub(super) struct Dataset {
     pub(super) indexes: IndexCache,
     /// Chunks that more than one window on its way wants; none if nothing may be kept.
     pub(super) cache: Option<Arc<ChunkCache>>,
+    /// How many calls have begun to fetch.
+    pub(super) turns: AtomicU64,
     axes: Vec<Axis>,
     /// How many windows there are.
     pub(super) len: u64,
@@ -62,7 +65,8 @@ impl Dataset {
         let (store, indexes) = (store.clone(), IndexCache::default());
         let budget = spec.cache.unwrap_or(CACHE);
         let cache = (budget > 0).then(|| ChunkCache::new(budget));
-        let dataset = Dataset { store, variables, cuts, indexes, cache, axes, len };
+        let turns = AtomicU64::new(0);
+        let dataset = Dataset { store, variables, cuts, indexes, cache, turns, axes, len };
         dataset.check()?;
         Ok(dataset)
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -18,7 +19,7 @@ use crate::item::{Buffer, Label};
 use crate::store::{Part, StoreError};
 
 /// Objects that one call reads at once; the store bounds what all calls do.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 256;
 
 /// Windows as [`fetch`] takes them: one, or a group that will share a batch.
 pub trait Windows: Send + 'static {
@@ -138,8 +139,10 @@ pub async fn fetch<W: Windows>(windows: W) -> Result<Encoded, ZarrError> {
     };
     let dataset = Arc::clone(&first.dataset);
     let objects = plan(&dataset, &windows);
+    // Calls begin in the order of their items, and what the first of them wants is asked for first.
+    let turn = dataset.turns.fetch_add(1, Relaxed);
     let fetched: Vec<Vec<Chunk>> = futures::stream::iter(objects)
-        .map(|object| read(&dataset, object))
+        .map(|object| read(&dataset, object, turn))
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await?;
@@ -210,11 +213,11 @@ pub(super) fn each_chunk(variable: &Variable, region: &[Range<u64>], mut f: impl
 }
 
 /// Brings the chunks of an object: what is kept or under way already is not asked for again.
-async fn read(dataset: &Dataset, object: Object) -> Result<Vec<Chunk>, ZarrError> {
+async fn read(dataset: &Dataset, object: Object, turn: u64) -> Result<Vec<Chunk>, ZarrError> {
     let Object { variable, key, mut chunks } = object;
     let place = (variable, &*key);
     let Some(cache) = &dataset.cache else {
-        request(dataset, place, chunks.iter_mut().collect()).await?;
+        request(dataset, place, chunks.iter_mut().collect(), turn).await?;
         return Ok(chunks);
     };
     let of = &dataset.variables[variable];
@@ -231,7 +234,7 @@ async fn read(dataset: &Dataset, object: Object) -> Result<Vec<Chunk>, ZarrError
         }
     }
     if !mine.is_empty() {
-        let found = request(dataset, place, mine).await?;
+        let found = request(dataset, place, mine, turn).await?;
         for ((flight, users), found) in flights.into_iter().zip(&found) {
             flight.into_iter().for_each(|flight| flight.land(found, users));
         }
@@ -253,7 +256,7 @@ async fn read(dataset: &Dataset, object: Object) -> Result<Vec<Chunk>, ZarrError
                 }
                 Claim::Mine(next) => {
                     let users = chunk.users.len();
-                    let found = request(dataset, place, vec![chunk]).await?;
+                    let found = request(dataset, place, vec![chunk], turn).await?;
                     next.into_iter().for_each(|flight| flight.land(&found[0], users));
                 }
             }
@@ -268,12 +271,13 @@ async fn request(
     dataset: &Dataset,
     (variable, key): (usize, &str),
     chunks: Vec<&mut Chunk>,
+    turn: u64,
 ) -> Result<Vec<Found>, ZarrError> {
     let of = &dataset.variables[variable];
     let most = of.encoded_max();
     let mut found = vec![None; chunks.len()];
     if let Some(sharding) = &of.sharding {
-        let read_index = read_index(dataset, key, sharding, most);
+        let read_index = read_index(dataset, key, sharding, most, turn);
         if let Some(index) = dataset.indexes.get(key, read_index).await? {
             let (mut ranges, mut present) = (Vec::new(), Vec::new());
             for (chunk, found) in chunks.iter().zip(&mut found) {
@@ -282,13 +286,13 @@ async fn request(
                     present.push(found);
                 }
             }
-            let parts = dataset.store.get_ranges(key, &ranges).await?;
+            let parts = dataset.store.get_ranges(key, &ranges, turn).await?;
             for (found, bytes) in present.into_iter().zip(parts) {
                 *found = Some(Arc::new(bytes));
             }
         }
     } else {
-        found.fill(there(dataset.store.get(key, Part::Whole, most).await)?.map(Arc::new));
+        found.fill(there(dataset.store.get(key, Part::Whole, most, turn).await)?.map(Arc::new));
     }
     for (chunk, found) in chunks.into_iter().zip(&found) {
         chunk.data = found.clone().into();
@@ -301,6 +305,7 @@ async fn read_index(
     key: &str,
     sharding: &Sharding,
     most: u64,
+    turn: u64,
 ) -> Result<Option<Arc<ShardIndex>>, ZarrError> {
     let needs_size = sharding.needs_size() && !dataset.store.has_suffix_ranges();
     let size = match needs_size {
@@ -311,7 +316,7 @@ async fn read_index(
         return Ok(None);
     }
     let part = sharding.index_part(size);
-    let Some(bytes) = there(dataset.store.get(key, part, sharding.index_bytes).await)? else {
+    let Some(bytes) = there(dataset.store.get(key, part, sharding.index_bytes, turn).await)? else {
         return Ok(None);
     };
     let bad = |why| ZarrError::Metadata { name: format!("the index of {key}"), why };

@@ -82,7 +82,7 @@ impl Plan {
     }
 
     /// Seconds that the pass takes at least over a link of so many bytes per second, if each request
-    /// takes `latency` seconds more and the store serves its 64 at once.
+    /// takes `latency` seconds more and the store serves 256 at once.
     pub fn seconds(&self, bytes_per_s: f64, latency: f64) -> f64 {
         let at_once = crate::store::REQUESTS as f64;
         (self.wire_bytes as f64 / bytes_per_s).max(self.requests as f64 * latency / at_once)
