@@ -263,7 +263,7 @@ impl Store {
     pub(crate) fn gap(&self) -> u64 {
         match self.0.place {
             Place::Local(_) => 16 << 10,
-            Place::Remote(_) => 256 << 10,
+            Place::Remote(_) => 128 << 10,
         }
     }
 
