@@ -244,6 +244,12 @@ pub enum PlanError {
          `zarr::windows`, with nothing but such stages between"
     )]
     NeedsIndex(String),
+    /// A stage needs items that are grouped.
+    #[error(
+        "`{0}` by chunks needs windows as the store gives them: put `shard`, `take` and `skip` behind \
+         it; windows chosen by `keep` are shuffled in full"
+    )]
+    NeedsGroups(String),
     /// The machine refused something that a run needs.
     #[error("could not start the run: {0}")]
     Machine(String),

@@ -123,6 +123,11 @@ impl<T: Send + 'static> Pipeline<T> {
         self.number(&mut node);
         check(&node, stage.makes_calls(), stage.can_retry(), &mut self.problems);
         let head = match self.head {
+            Head::Index(index) if stage.needs_groups() && index.groups().is_none() => {
+                self.problems.push(PlanError::NeedsGroups(node.id.clone()));
+                let source = index_flow(index, self.nodes[0].clone());
+                Head::Flow(stage_flow(source, stage, node.clone()))
+            }
             Head::Index(index) => match stage.index(index) {
                 Ok(index) => {
                     node.by_position = true;
@@ -274,5 +279,6 @@ pub(crate) fn free_id(nodes: &[Node], node: &Node) -> Option<String> {
 }
 
 fn unmet<S: Stage>(stage: &S, node: &Node) -> Option<PlanError> {
-    stage.needs_index().then(|| PlanError::NeedsIndex(node.id.clone()))
+    let unmet = stage.needs_index() || stage.needs_groups();
+    unmet.then(|| PlanError::NeedsIndex(node.id.clone()))
 }

@@ -104,6 +104,12 @@ pub trait Stage: Send + 'static {
         false
     }
 
+    /// Whether it works only where what comes in is grouped, as windows are that are cut from the
+    /// same chunks.
+    fn needs_groups(&self) -> bool {
+        false
+    }
+
     /// If what comes in can be computed by position, and what goes out then can be too, the
     /// computation: the stage then costs nothing and can be entered anywhere at once.
     ///

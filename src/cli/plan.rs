@@ -94,7 +94,11 @@ fn text(plan: &Plan, link: Option<(f64, Duration)>) -> String {
         );
     }
     let per = plan.window_bytes / plan.windows.max(1);
-    line("windows", format!("{} of {}", count(plan.windows), bytes(per as f64)));
+    let left_out = match plan.left_out {
+        0 => String::new(),
+        n => format!(", {} left out", count(n)),
+    };
+    line("windows", format!("{} of {}{left_out}", count(plan.windows), bytes(per as f64)));
     line(
         "batches",
         format!("{}, the largest of {}", count(plan.batches), bytes(plan.batch_bytes as f64)),

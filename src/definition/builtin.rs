@@ -11,7 +11,7 @@ use super::units;
 use crate::item::{Batch, DType};
 use crate::ops::Stats;
 use crate::stage::Kind;
-use crate::store::zarr::{Also, Edges, Extents, Labels, Span, Split, Window, WindowsSpec};
+use crate::store::zarr::{Also, Edges, Extents, Keep, Labels, Span, Split, Window, WindowsSpec};
 use crate::store::{Store, zarr};
 use crate::{cpu, device, flow, io, ops};
 
@@ -52,6 +52,10 @@ struct ZarrWindows {
     /// One contiguous part of a dimension: `{ by: time, train: 0.8, valid: 0.2, take: train }`.
     #[serde(default)]
     split: Option<Split>,
+    /// Keeps the windows in which a variable has values that are wanted:
+    /// `{ variable: lsm, min: 0.5, share: 0.3 }`, those of which land makes 30 % or more.
+    #[serde(default)]
+    keep: Option<Keep>,
     /// The type of all tensors, such as `f32` or `bf16`. Default: the type in which they are stored,
     /// or that they are unpacked to.
     #[serde(default)]
@@ -262,6 +266,7 @@ pub(super) fn catalog() -> Catalog {
                 range: args.range,
                 select: args.select,
                 split: args.split,
+                keep: args.keep,
                 dtype: args.dtype,
                 cache: args.cache.map(|Size(bytes)| bytes),
             };

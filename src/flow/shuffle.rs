@@ -52,6 +52,8 @@ impl<T> Shuffle<T> {
     /// chunks come in random order, `mixed` at a time (`None`: as many as the source's cache
     /// holds), and the items of those in random order.
     ///
+    /// It takes the windows themselves: what comes before it must not choose among them.
+    ///
     /// A batch of `b` items then comes from `mixed * (1 - (1 - 1/mixed)^b)` chunks in the mean,
     /// chosen at random from all; with all of them mixed it is a full shuffle.
     pub fn by_chunks(self, mixed: Option<u64>) -> Self {
@@ -74,6 +76,10 @@ impl<T: Send + 'static> Stage for Shuffle<T> {
 
     fn name(&self) -> &str {
         "shuffle"
+    }
+
+    fn needs_groups(&self) -> bool {
+        matches!(self.how, How::Groups(_))
     }
 
     async fn run(self, inlet: &mut Inlet<T>, outlet: &mut Outlet<T>) -> Result<(), Stop> {

@@ -229,6 +229,90 @@ fn a_split_is_contiguous_and_no_window_reaches_over_its_borders() {
     assert_eq!(part("test"), [9, 10, 11]);
 }
 
+/// A mask over latitude and longitude: an irregular one.
+fn is_land(i: i64, j: i64) -> bool {
+    (i * i + 2 * j + j * j) % 5 < 2
+}
+
+fn with_land(folder: &tempfile::TempDir) {
+    let metadata = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [LAT, LON], "data_type": "uint8",
+        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": [2, 3] } },
+        "chunk_key_encoding": { "name": "default" }, "fill_value": 9,
+        "codecs": [{ "name": "bytes" }], "dimension_names": ["latitude", "longitude"],
+    });
+    let json = serde_json::to_vec(&metadata).expect("JSON");
+    write(folder.path(), "land/zarr.json", &json);
+    for (i, j) in (0..3).flat_map(|i| (0..3).map(move |j| (i, j))) {
+        let cells = (0..6).map(|at| u8::from(is_land(i * 2 + at / 3, j * 3 + at % 3)));
+        write(folder.path(), &format!("land/c/{i}/{j}"), &cells.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn windows_are_kept_by_a_mask_before_they_are_read() {
+    let (folder, store) = globe_store();
+    with_land(&folder);
+    for (edge, share) in [(Edge::Drop, 0.5), (Edge::Wrap, 0.5), (Edge::Pad, 0.3), (Edge::Drop, 0.2)]
+    {
+        let keep = zarr::Keep { variable: "land".into(), min: Some(1.0), max: None, share };
+        let kept = WindowsSpec {
+            edges: Edges::Each([("longitude".to_owned(), edge)].into()),
+            stride: [("longitude", 1)].into(),
+            keep: Some(keep),
+            ..spec(&["v"], &[("time", 4), ("latitude", 2), ("longitude", 3)])
+        };
+        let mut want = Vec::new();
+        for t in (0..3).map(|t| t * 4) {
+            for i in [0, 2] {
+                for j in 0..if edge == Edge::Drop { 6 } else { 8 } {
+                    let lon: Vec<_> = match edge {
+                        Edge::Wrap => (j..j + 3).map(|j| j % 8).collect(),
+                        _ => (j..j + 3).collect(),
+                    };
+                    let cells =
+                        [i, i + 1].into_iter().flat_map(|i| lon.iter().map(move |j| (i, *j)));
+                    let land = cells.filter(|(i, j)| *j < LON as i64 && is_land(*i, *j)).count();
+                    if land as f64 / 6.0 >= share {
+                        want.push(block(&(t..t + 4).collect::<Vec<_>>(), &[i, i + 1], &lon));
+                    }
+                }
+            }
+        }
+        let got = values(&store, &kept, 4, "v");
+        assert!(got.len() > 2 && got.len() < if edge == Edge::Drop { 37 } else { 48 }, "{edge:?}");
+        assert_eq!(got, want, "{edge:?} {share}");
+        // Ranks share what is kept, and a plan counts it.
+        let windows = || Pipeline::from(zarr::windows(&store, &kept).expect("windows"));
+        for rank in 0..2 {
+            let share = windows().then(flow::shard(rank, 2));
+            assert_eq!(share.len_known(), Some(got.len() as u64 / 2));
+        }
+        let plan = windows().then(flow::batch(4));
+        let plan = zarr::plan(plan.index().expect("by position")).expect("planned");
+        let all = 3 * 2 * if edge == Edge::Drop { 6 } else { 8 };
+        assert_eq!((plan.windows, plan.windows + plan.left_out), (got.len() as u64, all));
+        // Their chunks are not those of a regular grid any more.
+        let refused = windows().then(flow::shuffle(1).by_chunks(None)).run().expect_err("refused");
+        assert!(refused.to_string().contains("shuffled in full"), "{refused}");
+    }
+}
+
+#[test]
+fn a_mask_that_can_not_be_meant_is_refused() {
+    let (folder, store) = globe_store();
+    with_land(&folder);
+    let told = |variable: &str, min: f64, share: f64| {
+        let keep = zarr::Keep { variable: variable.into(), min: Some(min), max: None, share };
+        let spec = WindowsSpec { keep: Some(keep), ..spec(&["time"], &[("time", 1)]) };
+        zarr::windows(&store, &spec).expect_err("refused").to_string()
+    };
+    assert!(told("lend", 1.0, 0.5).contains("did you mean `land`?"));
+    assert!(told("land", 1.0, 0.5).contains("no variable has a dimension `latitude`"));
+    assert!(told("time", 99.0, 0.5).contains("none of the 12 places"));
+    assert!(told("time", 0.0, 0.0).contains("write more than 0"));
+}
+
 #[test]
 fn values_come_in_the_type_that_is_asked_for() {
     let (_folder, store) = globe_store();

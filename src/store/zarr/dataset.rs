@@ -13,6 +13,7 @@ use super::cut::{Along, Axis, Cut};
 use super::error::{ZarrError, hint};
 use super::fetch::each_chunk;
 use super::index_cache::IndexCache;
+use super::keep::Kept;
 use super::meta;
 use super::spec::{Edge, Extents, Offsets, WindowsSpec};
 use super::variable::{Variable, numbers};
@@ -40,7 +41,9 @@ pub(super) struct Dataset {
     pub(super) turns: AtomicU64,
     axes: Vec<Axis>,
     /// How many windows there are.
-    pub(super) len: u64,
+    len: u64,
+    /// Those of them that are kept, if not all are.
+    kept: Option<Kept>,
 }
 
 impl Dataset {
@@ -62,11 +65,27 @@ impl Dataset {
             why: "gives more windows than can be counted".to_owned(),
         };
         let len = len.ok_or_else(too_many)?;
+        let choose = |keep: &super::spec::Keep| {
+            Kept::choose(store, keep, &axes, |dims, shape| {
+                for (dim, len) in dims.iter().zip(shape) {
+                    let (_, other) = known(dim, &lengths)?;
+                    if other != *len {
+                        let why = format!("it has {len} entries in `{dim}`, others have {other}");
+                        return Err(ZarrError::Keep { variable: keep.variable.clone(), why });
+                    }
+                }
+                let along = dims.iter().zip(shape);
+                let along =
+                    along.map(|(dim, len)| along_of(spec, &parts[0], &axes, &within, dim, *len));
+                Ok(Cut { name: Arc::from("mask"), variable: 0, along: along.collect() })
+            })
+        };
+        let kept = spec.keep.as_ref().map(choose).transpose()?;
         let (store, indexes) = (store.clone(), IndexCache::default());
         let budget = spec.cache.unwrap_or(CACHE);
         let cache = (budget > 0).then(|| ChunkCache::new(budget));
         let turns = AtomicU64::new(0);
-        let dataset = Dataset { store, variables, cuts, indexes, cache, turns, axes, len };
+        let dataset = Dataset { store, variables, cuts, indexes, cache, turns, axes, len, kept };
         dataset.check()?;
         Ok(dataset)
     }
@@ -169,6 +188,21 @@ impl Dataset {
             }
         }
         Ok(())
+    }
+
+    /// How many windows there are to read.
+    pub(super) fn windows(&self) -> u64 {
+        self.kept.as_ref().map_or(self.len, |kept| kept.len)
+    }
+
+    /// How many windows are left out because the mask says so.
+    pub(super) fn left_out(&self) -> u64 {
+        self.len - self.windows()
+    }
+
+    /// The number of the `i`-th window that is read.
+    pub(super) fn number(&self, i: u64) -> u64 {
+        self.kept.as_ref().map_or(i, |kept| kept.number(i))
     }
 
     /// Where the window `number` begins along each axis.
@@ -410,6 +444,36 @@ fn stride(spec: &WindowsSpec, dim: &str, size: u64) -> Result<u64, String> {
     }
 }
 
+/// What `part` takes along the dimension `dim` of a variable, which has `len` entries.
+fn along_of(
+    spec: &WindowsSpec,
+    part: &Part<'_>,
+    axes: &[Axis],
+    within: &Within,
+    dim: &Arc<str>,
+    len: u64,
+) -> Along {
+    let whole = Entries { start: 0, end: len, ring: false };
+    let Entries { start, end, ring } = within.get(dim).copied().unwrap_or(whole);
+    let ring = ring.then_some(len);
+    let bounds = start as i64..end as i64;
+    match axes.iter().position(|axis| axis.name == *dim) {
+        None => {
+            let (start, size) = (start as i64, end - start);
+            Along { axis: None, start, size, bounds, short: false, ring }
+        }
+        Some(axis) => {
+            let (start, size) = part.along(dim, axes[axis].size);
+            let edge = spec.edges.of(dim);
+            let (bounds, ring) = match edge {
+                Edge::Wrap => (i64::MIN..i64::MAX, Some(len)),
+                _ => (bounds, ring),
+            };
+            Along { axis: Some(axis), start, size, bounds, short: edge == Edge::Short, ring }
+        }
+    }
+}
+
 fn cuts(
     spec: &WindowsSpec,
     parts: &[Part<'_>],
@@ -417,27 +481,6 @@ fn cuts(
     axes: &[Axis],
     within: &Within,
 ) -> Vec<Cut> {
-    let along = |part: &Part<'_>, dim: &Arc<str>, len: u64| {
-        let whole = Entries { start: 0, end: len, ring: false };
-        let Entries { start, end, ring } = within.get(dim).copied().unwrap_or(whole);
-        let ring = ring.then_some(len);
-        let bounds = start as i64..end as i64;
-        match axes.iter().position(|axis| axis.name == *dim) {
-            None => {
-                let (start, size) = (start as i64, end - start);
-                Along { axis: None, start, size, bounds, short: false, ring }
-            }
-            Some(axis) => {
-                let (start, size) = part.along(dim, axes[axis].size);
-                let edge = spec.edges.of(dim);
-                let (bounds, ring) = match edge {
-                    Edge::Wrap => (i64::MIN..i64::MAX, Some(len)),
-                    _ => (bounds, ring),
-                };
-                Along { axis: Some(axis), start, size, bounds, short: edge == Edge::Short, ring }
-            }
-        }
-    };
     let each = |part: &Part<'_>| {
         let cut = |name: &String| {
             let variable = variables.iter().position(|v| *v.name == **name);
@@ -450,7 +493,9 @@ fn cuts(
                     None => Arc::clone(&of.name),
                 },
                 variable,
-                along: dims.map(|(dim, len)| along(part, dim, *len)).collect(),
+                along: dims
+                    .map(|(dim, len)| along_of(spec, part, axes, within, dim, *len))
+                    .collect(),
             }
         };
         part.variables.iter().map(cut).collect::<Vec<_>>()

@@ -63,7 +63,15 @@ pub enum ZarrError {
         /// Its length there.
         b: u64,
     },
-    /// A chunk of a coordinate can't be decoded.
+    /// Windows can't be chosen by a mask.
+    #[error("windows can't be kept by `{variable}`: {why}")]
+    Keep {
+        /// The mask.
+        variable: String,
+        /// What is wrong and what would do.
+        why: String,
+    },
+    /// A chunk of a coordinate or of a mask can't be decoded.
     #[error("{0}")]
     Chunk(#[from] DecodeError),
     /// A window names a dimension that no variable has.

@@ -12,6 +12,7 @@ mod disjoint;
 mod error;
 mod fetch;
 mod index_cache;
+mod keep;
 mod meta;
 mod plan;
 mod shard;
@@ -24,6 +25,8 @@ pub use decode::decode;
 pub use error::{DecodeError, ZarrError};
 pub use fetch::{Encoded, Windows, fetch};
 pub use plan::{Plan, PlannedVariable, advice, mixing, plan};
-pub use spec::{Also, ByDim, Edge, Edges, Extents, Labels, Offsets, Span, Split, WindowsSpec};
+pub use spec::{
+    Also, ByDim, Edge, Edges, Extents, Keep, Labels, Offsets, Span, Split, WindowsSpec,
+};
 pub(crate) use windows::label_of;
 pub use windows::{Window, windows};

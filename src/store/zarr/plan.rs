@@ -24,6 +24,8 @@ const LOOKED_AT: u64 = 20_000;
 pub struct Plan {
     /// Windows in the pass.
     pub windows: u64,
+    /// Windows that are left out, as `keep` says.
+    pub left_out: u64,
     /// Groups of windows that share a batch.
     pub batches: u64,
     /// Bytes of all windows, decoded.
@@ -98,6 +100,7 @@ pub fn plan(index: &Index<Vec<Window>>) -> Result<Plan, ZarrError> {
     let first = if batches == 0 { Vec::new() } else { index.get(0) };
     let mut plan = Plan {
         windows: 0,
+        left_out: 0,
         batches,
         window_bytes: 0,
         chunks: 0,
@@ -118,6 +121,7 @@ pub fn plan(index: &Index<Vec<Window>>) -> Result<Plan, ZarrError> {
     };
     drop(first);
     plan.groups = dataset.groups().count();
+    plan.left_out = dataset.left_out();
     plan.variables = variables(&dataset);
     let mut sizes = Sizes::new(&dataset.store);
     let mut asked = Asked::default();

@@ -52,6 +52,11 @@ pub struct WindowsSpec {
     /// `{ by: time, train: 0.8, valid: 0.2, take: train }`. No window reaches over a border.
     #[serde(default)]
     pub split: Option<Split>,
+    /// Keeps the windows in which a variable has values that are wanted, such as
+    /// `{ variable: lsm, min: 0.5, share: 0.3 }`: those of which land makes 30 % or more. The
+    /// variable is read before the windows, which are counted without the others.
+    #[serde(default)]
+    pub keep: Option<Keep>,
     /// The type of all tensors. Default: the type in which they are stored, or that they are
     /// unpacked to.
     #[serde(default)]
@@ -75,6 +80,27 @@ pub struct Also {
     /// How far behind the sample's window it begins, such as `{ time: 2 }`; before it, if negative.
     #[serde(default)]
     pub offset: Offsets,
+}
+
+/// Which windows are kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Keep {
+    /// The variable that decides. It has no dimensions that the windows do not have.
+    pub variable: String,
+    /// The least value that is wanted. Default: any; but never NaN, if there is a `min` or a `max`.
+    #[serde(default)]
+    pub min: Option<f64>,
+    /// The largest value that is wanted.
+    #[serde(default)]
+    pub max: Option<f64>,
+    /// The share of a window's values that must be wanted, more than 0. Default: 1, all of them.
+    #[serde(default = "all")]
+    pub share: f64,
+}
+
+fn all() -> f64 {
+    1.0
 }
 
 /// What happens where a window reaches beyond the data.
