@@ -64,6 +64,63 @@ struct ZarrWindows {
     /// such as `2GiB`. Default: 512MiB. A chunk that is wanted once is never kept.
     #[serde(default)]
     cache: Option<Size>,
+    /// Keeps what was read on local disk, for the epochs and runs to come: `50GiB`, or
+    /// `{ bytes: 50GiB, path: /scratch/chunks }`. Not used for a store on this machine.
+    #[serde(default)]
+    disk: Option<DiskCache>,
+}
+
+/// A cache on local disk: how much it holds, or that and where it lies.
+struct DiskCache(zarr::Disk);
+
+impl<'de> Deserialize<'de> for DiskCache {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Whole {
+            bytes: Size,
+            path: Option<std::path::PathBuf>,
+        }
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = DiskCache;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a size such as 50GiB, or { bytes: 50GiB, path: /scratch/chunks }")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<DiskCache, E> {
+                let bytes = units::bytes(text).map_err(E::custom)?;
+                Ok(DiskCache(zarr::Disk { bytes, path: None }))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                map: A,
+            ) -> Result<DiskCache, A::Error> {
+                let map = serde::de::value::MapAccessDeserializer::new(map);
+                let Whole { bytes: Size(bytes), path } = Whole::deserialize(map)?;
+                Ok(DiskCache(zarr::Disk { bytes, path }))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for DiskCache {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "DiskCache".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let size = generator.subschema_for::<Size>();
+        schemars::json_schema!({ "anyOf": [size, {
+            "type": "object",
+            "properties": { "bytes": size, "path": { "type": "string" } },
+            "required": ["bytes"],
+            "additionalProperties": false,
+        }]})
+    }
 }
 
 /// Fetches the encoded chunks of windows, each chunk once.
@@ -269,6 +326,7 @@ pub(super) fn catalog() -> Catalog {
                 keep: args.keep,
                 dtype: args.dtype,
                 cache: args.cache.map(|Size(bytes)| bytes),
+                disk: args.disk.map(|DiskCache(disk)| disk),
             };
             Ok(zarr::windows(&store, &spec)?)
         })

@@ -4,6 +4,7 @@
 //! bytes mean. Credentials and endpoints come from the environment variables that the clouds' own
 //! tools read, or from options; nothing of them is ever shown.
 
+mod disk;
 mod error;
 mod pace;
 mod place;
@@ -21,6 +22,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::{GetOptions, GetRange, ObjectStore};
 
+pub(crate) use disk::Disk;
 pub use error::{StoreError, is_transient};
 use pace::Pace;
 use place::Place;
@@ -148,6 +150,11 @@ impl Store {
     /// Whether the last bytes of an object can be asked for without knowing its size.
     pub(crate) fn has_suffix_ranges(&self) -> bool {
         self.0.place.has_suffix_ranges()
+    }
+
+    /// Whether it lies on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.0.place, Place::Local(_))
     }
 
     /// The objects at the top of the store, as far as the store can list them.

@@ -109,7 +109,8 @@ pub fn is_made() -> bool {
     cache_folder().is_some_and(|cache| cache.join(FOLDER).join("zarr.json").is_file())
 }
 
-fn cache_folder() -> Option<PathBuf> {
+/// `$FOREBAY_CACHE`, else `$XDG_CACHE_HOME/forebay`, else `~/.cache/forebay`.
+pub(super) fn cache_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("FOREBAY_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("forebay")))

@@ -92,6 +92,47 @@ fn a_store_is_asked_as_it_wishes() {
     assert_eq!(store.stats().throttled, 2);
 }
 
+/// What was read once is read from disk, whole objects and parts of shards alike, by later epochs
+/// and by other runs; what was damaged since is read from the store again.
+#[test]
+fn what_was_read_is_kept_on_disk() {
+    let sharding = json!([{ "name": "sharding_indexed", "configuration": {
+        "chunk_shape": [1, 5, 7], "codecs": [bytes(), zstd()],
+        "index_codecs": [bytes(), { "name": "crc32c" }], "index_location": "end",
+    }}]);
+    let plain = objects();
+    let shards = store(&["t2m", "u10"], &v3(SHAPE, [3, 10, 14], &sharding));
+    for objects in [plain, shards] {
+        let server = Server::start(objects);
+        let folder = tempfile::tempdir().expect("a folder");
+        let kept = folder.path().join("kept");
+        let read = || {
+            let store = Store::open(&server.url).expect("opens");
+            let disk = zarr::Disk { bytes: 1 << 30, path: Some(kept.clone()) };
+            let spec = WindowsSpec { disk: Some(disk), ..spec(&["t2m", "u10"], &[("time", 1)]) };
+            assert_eq!(verify(batches(&store, &spec, 2).run().expect("runs"), SHAPE), 6);
+            store.stats().requests
+        };
+        let first = read();
+        assert!(first > 6, "{first} requests");
+        assert_eq!(read(), 0);
+        let mut files: Vec<_> = (kept.read_dir().expect("there").flatten())
+            .flat_map(|folder| folder.path().read_dir().expect("a folder").flatten())
+            .map(|file| file.path())
+            .collect();
+        files.sort();
+        std::fs::write(&files[0], b"damaged").expect("written");
+        std::fs::remove_file(&files[1]).expect("removed");
+        let again = read();
+        assert!((1..=2).contains(&again), "{again} requests");
+        assert_eq!(read(), 0);
+        // Without a folder that can be written, the run goes on without it.
+        std::fs::remove_dir_all(&kept).expect("removed");
+        std::fs::write(&kept, b"a file").expect("written");
+        assert_eq!(read(), first);
+    }
+}
+
 /// What came before a connection broke is not asked for again.
 #[test]
 fn a_broken_response_goes_on_where_it_broke() {

@@ -2,6 +2,7 @@
 
 mod cloud;
 mod fixture;
+mod fuzz;
 mod hostile;
 mod layouts;
 mod once;

@@ -16,7 +16,7 @@ const REFUSED: [(&str, &str); 4] = [
     ("zarr-python v2 lzma", "`lzma`"),
 ];
 
-fn cases() -> Vec<Value> {
+pub(crate) fn cases() -> Vec<Value> {
     let packed = include_bytes!("../data/written.json.gz");
     let mut text = String::new();
     flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut text).expect("gzip of UTF-8");
@@ -27,7 +27,7 @@ fn cases() -> Vec<Value> {
     cases
 }
 
-fn objects(case: &Value) -> Objects {
+pub(crate) fn objects(case: &Value) -> Objects {
     let byte = |pair: &[u8]| {
         u8::from_str_radix(str::from_utf8(pair).expect("ASCII"), 16).expect("hexadecimal")
     };

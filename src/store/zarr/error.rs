@@ -63,6 +63,11 @@ pub enum ZarrError {
         /// Its length there.
         b: u64,
     },
+    /// There is no folder for a cache on disk.
+    #[error(
+        "there is no folder for the cache on disk: give its `path`, or set FOREBAY_CACHE or HOME"
+    )]
+    NoCache,
     /// Windows can't be chosen by a mask.
     #[error("windows can't be kept by `{variable}`: {why}")]
     Keep {

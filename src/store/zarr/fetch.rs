@@ -277,7 +277,7 @@ async fn request(
     let most = of.encoded_max();
     let mut found = vec![None; chunks.len()];
     if let Some(sharding) = &of.sharding {
-        let read_index = read_index(dataset, key, sharding, most, turn);
+        let read_index = read_index(dataset, (variable, key), sharding, most, turn);
         if let Some(index) = dataset.indexes.get(key, read_index).await? {
             let (mut ranges, mut present) = (Vec::new(), Vec::new());
             for (chunk, found) in chunks.iter().zip(&mut found) {
@@ -286,13 +286,14 @@ async fn request(
                     present.push(found);
                 }
             }
-            let parts = dataset.store.get_ranges(key, &ranges, turn).await?;
+            let parts = get_ranges(dataset, (variable, key), &ranges, turn).await?;
             for (found, bytes) in present.into_iter().zip(parts) {
                 *found = Some(Arc::new(bytes));
             }
         }
     } else {
-        found.fill(there(dataset.store.get(key, Part::Whole, most, turn).await)?.map(Arc::new));
+        let bytes = get(dataset, (variable, key), Part::Whole, most, turn).await?;
+        found.fill(bytes.map(Arc::new));
     }
     for (chunk, found) in chunks.into_iter().zip(&found) {
         chunk.data = found.clone().into();
@@ -300,9 +301,67 @@ async fn request(
     Ok(found)
 }
 
+/// What a part of an object is called on disk.
+fn on_disk(dataset: &Dataset, (variable, key): (usize, &str), part: &Part) -> String {
+    let fingerprint = dataset.variables[variable].fingerprint;
+    format!("{}/{key} {part:?} {fingerprint:016x}", dataset.store.url())
+}
+
+/// A part of an object, from disk if it was read before. What is not there is `None`.
+async fn get(
+    dataset: &Dataset,
+    (variable, key): (usize, &str),
+    part: Part,
+    most: u64,
+    turn: u64,
+) -> Result<Option<Bytes>, ZarrError> {
+    let Some(disk) = &dataset.disk else {
+        return Ok(there(dataset.store.get(key, part, most, turn).await)?);
+    };
+    let name = on_disk(dataset, (variable, key), &part);
+    if let Some(bytes) = disk.get(&name, turn).await {
+        return Ok(Some(bytes));
+    }
+    let bytes = there(dataset.store.get(key, part, most, turn).await)?;
+    if let Some(bytes) = &bytes {
+        disk.put(&name, bytes, turn).await;
+    }
+    Ok(bytes)
+}
+
+/// Parts of one object, from disk as far as they were read before.
+async fn get_ranges(
+    dataset: &Dataset,
+    (variable, key): (usize, &str),
+    ranges: &[Range<u64>],
+    turn: u64,
+) -> Result<Vec<Bytes>, ZarrError> {
+    let Some(disk) = &dataset.disk else {
+        return Ok(dataset.store.get_ranges(key, ranges, turn).await?);
+    };
+    let name = |range: &Range<u64>| on_disk(dataset, (variable, key), &Part::Range(range.clone()));
+    let kept = futures::future::join_all(
+        ranges.iter().map(async |range| disk.get(&name(range), turn).await),
+    );
+    let kept = kept.await;
+    let missing = ranges.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
+    let missing: Vec<_> = missing.map(|(range, _)| range.clone()).collect();
+    let mut read = match missing.is_empty() {
+        true => Vec::new(),
+        false => dataset.store.get_ranges(key, &missing, turn).await?,
+    };
+    futures::future::join_all(missing.iter().zip(&read).map(async |(range, bytes)| {
+        disk.put(&name(range), bytes, turn).await;
+    }))
+    .await;
+    let mut read = read.drain(..);
+    let each = kept.into_iter().map(|kept| kept.or_else(|| read.next()));
+    Ok(each.map(|bytes| bytes.expect("as many answers as ranges")).collect())
+}
+
 async fn read_index(
     dataset: &Dataset,
-    key: &str,
+    (variable, key): (usize, &str),
     sharding: &Sharding,
     most: u64,
     turn: u64,
@@ -316,9 +375,8 @@ async fn read_index(
         return Ok(None);
     }
     let part = sharding.index_part(size);
-    let Some(bytes) = there(dataset.store.get(key, part, sharding.index_bytes, turn).await)? else {
-        return Ok(None);
-    };
+    let bytes = get(dataset, (variable, key), part, sharding.index_bytes, turn).await?;
+    let Some(bytes) = bytes else { return Ok(None) };
     let bad = |why| ZarrError::Metadata { name: format!("the index of {key}"), why };
     Ok(Some(Arc::new(sharding.decode(&bytes, most).map_err(bad)?)))
 }

@@ -6,6 +6,7 @@ mod calendar;
 mod chain;
 mod coordinate;
 mod cut;
+mod cutting;
 mod dataset;
 mod decode;
 mod disjoint;
@@ -26,7 +27,7 @@ pub use error::{DecodeError, ZarrError};
 pub use fetch::{Encoded, Windows, fetch};
 pub use plan::{Plan, PlannedVariable, advice, mixing, plan};
 pub use spec::{
-    Also, ByDim, Edge, Edges, Extents, Keep, Labels, Offsets, Span, Split, WindowsSpec,
+    Also, ByDim, Disk, Edge, Edges, Extents, Keep, Labels, Offsets, Span, Split, WindowsSpec,
 };
 pub(crate) use windows::label_of;
 pub use windows::{Window, windows};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -65,6 +66,22 @@ pub struct WindowsSpec {
     /// this epoch or the next. Default: 512 MiB. A chunk that is wanted once is never kept.
     #[serde(default)]
     pub cache: Option<u64>,
+    /// Keeps what was read on local disk, for the epochs and runs to come. Not used for a store on
+    /// this machine. The chunks of the store must not change while its metadata stays the same.
+    #[serde(default)]
+    pub disk: Option<Disk>,
+}
+
+/// A cache on local disk, which any number of processes may share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// Bytes that it has at most. What was used longest ago makes room.
+    pub bytes: u64,
+    /// Its folder. Default: `chunks` in `$FOREBAY_CACHE`, else in `$XDG_CACHE_HOME/forebay`, else in
+    /// `~/.cache/forebay`.
+    #[serde(default)]
+    pub path: Option<PathBuf>,
 }
 
 /// Another window of a sample.

@@ -1,6 +1,7 @@
 //! A variable: what its metadata means for reading it. Refuses what can't be read, before anything
 //! is read.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub(super) struct Variable {
     pub(super) chain: Chain,
     pub(super) sharding: Option<Sharding>,
     pub(super) attributes: Map<String, Value>,
+    /// Tells its metadata from others.
+    pub(super) fingerprint: u64,
     array: Array<MemoryStore>,
 }
 
@@ -53,6 +56,7 @@ impl Variable {
         let stored = stored_dtype(&metadata).map_err(unsupported)?;
         let fill_v2 = metadata.get("dtype").and(metadata.get("fill_value"));
         let unpack = Unpack::new(stored, dtype, &attributes, fill_v2).map_err(bad)?;
+        let fingerprint = fingerprint(&metadata);
         let taken = Taken::from_metadata(&mut metadata);
         let parsed: ArrayMetadata =
             serde_json::from_value(metadata.clone()).map_err(|error| bad(error.to_string()))?;
@@ -104,6 +108,7 @@ impl Variable {
             chain,
             sharding,
             attributes,
+            fingerprint,
             array,
         })
     }
@@ -160,6 +165,12 @@ impl Variable {
     pub(super) fn key(&self, place: &[u64]) -> String {
         self.array.chunk_key(place).to_string()
     }
+}
+
+fn fingerprint(metadata: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    metadata.to_string().hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Bytes of a chunk's elements, if they can be counted.
