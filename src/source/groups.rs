@@ -6,7 +6,7 @@ use crate::item::mix;
 /// Groups of neighbouring items on a grid: windows that are cut from the same chunks.
 ///
 /// Items are numbered in row-major order over the axes. Along each axis so many neighbours belong to
-/// one group; the last group of an axis may have fewer.
+/// one group; the first and the last group of an axis may have fewer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Groups {
     axes: Vec<Axis>,
@@ -18,6 +18,34 @@ pub struct Groups {
 struct Axis {
     count: u64,
     per: u64,
+    /// Items in the first group, if it has fewer than the others; else 0.
+    first: u64,
+}
+
+impl Axis {
+    fn groups(&self) -> u64 {
+        u64::from(self.first > 0) + (self.count - self.first).div_ceil(self.per)
+    }
+
+    /// The group of the item at place `at`.
+    fn of(&self, at: u64) -> u64 {
+        match at.checked_sub(self.first) {
+            Some(at) => u64::from(self.first > 0) + at / self.per,
+            None => 0,
+        }
+    }
+
+    /// The groups of each size: the first item, how many groups there are, and the items in each.
+    fn classes(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+        let rest = self.count - self.first;
+        let (full, last) = (rest / self.per, rest % self.per);
+        let classes = [
+            (self.first, full, self.per),
+            (0, u64::from(self.first > 0), self.first),
+            (self.first + full * self.per, u64::from(last > 0), last),
+        ];
+        classes.into_iter().filter(|(_, groups, _)| *groups > 0)
+    }
 }
 
 impl Groups {
@@ -27,11 +55,20 @@ impl Groups {
     /// # Panics
     /// If a group has no items, or there are more than 2^64 items.
     pub fn new(axes: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Self::beginning(axes.into_iter().map(|(count, per)| (count, per, 0)))
+    }
+
+    /// The same where the first group of an axis has fewer items: their number is the third one, or
+    /// 0 if it has as many as the others.
+    ///
+    /// # Panics
+    /// If a group has no items, or there are more than 2^64 items.
+    pub fn beginning(axes: impl IntoIterator<Item = (u64, u64, u64)>) -> Self {
         let axes: Vec<_> = axes
             .into_iter()
-            .map(|(count, per)| {
+            .map(|(count, per, first)| {
                 assert!(per > 0, "a group has items");
-                Axis { count, per: per.min(count.max(1)) }
+                Axis { count, per: per.min(count.max(1)), first: (first % per).min(count) }
             })
             .collect();
         let len = axes.iter().map(|axis| axis.count).try_fold(1, u64::checked_mul);
@@ -56,7 +93,7 @@ impl Groups {
 
     /// How many groups there are.
     pub fn count(&self) -> u64 {
-        self.axes.iter().map(|axis| axis.count.div_ceil(axis.per)).product()
+        self.axes.iter().map(Axis::groups).product()
     }
 
     /// How many groups are mixed at a time if a shuffle does not say.
@@ -72,10 +109,9 @@ impl Groups {
     /// The group of an item, numbered in row-major order.
     pub fn of(&self, item: u64) -> u64 {
         let (mut below, mut group) = (self.len, 0);
-        for Axis { count, per } in &self.axes {
-            below /= count;
-            let at = item / below % count;
-            group = group * count.div_ceil(*per) + at / per;
+        for axis in &self.axes {
+            below /= axis.count;
+            group = group * axis.groups() + axis.of(item / below % axis.count);
         }
         group
     }
@@ -98,7 +134,7 @@ pub struct GroupOrder {
     seed: u64,
 }
 
-/// The groups of one size: inner ones, or those at the end of some axes.
+/// The groups of one size: inner ones, or those at the beginning or the end of some axes.
 #[derive(Clone, Debug)]
 struct Class {
     /// The first place in the order.
@@ -117,23 +153,18 @@ impl GroupOrder {
     pub fn new(groups: &Groups, mixed: u64, seed: u64) -> Self {
         let mut classes = Vec::new();
         let mut start = 0;
-        // Which axes a group lies at the end of, where it has fewer items than the others.
-        for ends in 0..1_u64 << groups.axes.len() {
-            let along = |(i, axis): (usize, &Axis)| {
-                let (full, rest) = (axis.count / axis.per, axis.count % axis.per);
-                match (ends >> i & 1 == 1, rest) {
-                    (false, _) => (0, full, axis.per),
-                    (true, 0) => (0, 0, 0),
-                    (true, rest) => (full * axis.per, 1, rest),
-                }
+        // Inner groups, or those that lie at the beginning or the end of some axes.
+        let mut kinds: Vec<Vec<_>> = vec![Vec::new()];
+        for axis in &groups.axes {
+            let each = |kind: Vec<_>| {
+                axis.classes().map(move |class| kind.iter().copied().chain([class]).collect())
             };
-            let axes: Vec<_> = groups.axes.iter().enumerate().map(along).collect();
+            kinds = kinds.into_iter().flat_map(each).collect();
+        }
+        for (number, axes) in kinds.into_iter().enumerate() {
             let count: u64 = axes.iter().map(|(_, groups, _)| groups).product();
-            if count == 0 {
-                continue;
-            }
             let items = axes.iter().map(|(.., items)| items).product();
-            let seed = mix(seed, ends);
+            let seed = mix(seed, number as u64);
             let order = Permutation::new(count, seed);
             classes.push(Class { start, groups: count, items, order, seed, axes });
             start += count * items;
@@ -172,10 +203,17 @@ mod tests {
 
     #[test]
     fn every_item_comes_once_and_groups_stay_together() {
-        for axes in
-            [vec![(10, 3)], vec![(7, 7)], vec![(12, 4), (9, 2)], vec![(5, 2), (7, 3), (4, 4)]]
-        {
-            let groups = Groups::new(axes.clone());
+        let plain = |axes: &[(u64, u64)]| axes.iter().map(|(n, per)| (*n, *per, 0)).collect();
+        for axes in [
+            plain(&[(10, 3)]),
+            plain(&[(7, 7)]),
+            plain(&[(12, 4), (9, 2)]),
+            plain(&[(5, 2), (7, 3), (4, 4)]),
+            vec![(10, 4, 3)],
+            vec![(2, 4, 3)],
+            vec![(9, 4, 1), (8, 3, 2), (5, 5, 0)],
+        ] {
+            let groups = Groups::beginning(axes.clone());
             for mixed in [1, 2, 5, 1000] {
                 let order = GroupOrder::new(&groups, mixed, 7);
                 let items: Vec<_> = (0..groups.len()).map(|i| order.get(i)).collect();
@@ -189,7 +227,7 @@ mod tests {
                     seen.1 = at;
                 }
                 assert_eq!(open.len() as u64, groups.count());
-                let most = axes.iter().map(|(_, per)| per).product::<u64>() * mixed;
+                let most = axes.iter().map(|(_, per, _)| per).product::<u64>() * mixed;
                 assert!(open.values().all(|(first, last)| (last - first) as u64 <= most));
             }
         }

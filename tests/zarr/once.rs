@@ -70,6 +70,27 @@ fn a_shuffle_by_chunks_reads_each_chunk_once() {
     assert_eq!(read(&store, &crops(), flow::shuffle(5)), (240, 24));
 }
 
+/// Groups follow the chunks, not the first window, which may begin in the middle of one.
+#[test]
+fn a_range_that_begins_inside_a_chunk_is_grouped_by_chunks() {
+    let chunks = [4, 40, 60];
+    let folder = files(&store(&NAMES, &v3(SHAPE, chunks, &json!([bytes()]))));
+    let store = Store::open(folder.path().to_str().expect("UTF-8")).expect("opens");
+    let windows = WindowsSpec {
+        range: [("time".to_owned(), (3..12).into())].into(),
+        // Room for one chunk of each variable: another group's would not stay.
+        cache: Some(2 * (4 * 40 * 60 * 4 + 4096)),
+        ..spec(&NAMES, &[("time", 1)])
+    };
+    let pipeline = Pipeline::from(zarr::windows(&store, &windows).expect("windows"))
+        .then(flow::shuffle(3).by_chunks(Some(1)))
+        .then(flow::batch(1))
+        .then(io::map("fetch", zarr::fetch).workers(1).buffer(1))
+        .then(cpu::map("decode", zarr::decode(&Pool::default())).workers(1));
+    assert_eq!(verify(pipeline.run().expect("runs"), SHAPE), 9);
+    assert_eq!(store.stats().requests, 6, "three chunks of both variables");
+}
+
 #[test]
 fn the_budget_is_kept_and_costs_requests() {
     let (_folder, store) = fields();

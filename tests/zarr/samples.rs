@@ -202,6 +202,29 @@ fn windows_are_chosen_by_coordinates() {
     assert_eq!(equator[3], block(&[3], &[2], &[1]));
 }
 
+/// The coordinates of a variable in a group lie beside it, or in a group above.
+#[test]
+fn coordinates_are_found_in_groups() {
+    let mut objects = Objects::new();
+    for (key, bytes) in globe() {
+        let place = match key.split('/').next() {
+            Some("v" | "longitude") => format!("deep/down/{key}"),
+            Some("latitude") => format!("deep/{key}"),
+            _ => key,
+        };
+        objects.insert(place, bytes);
+    }
+    let folder = files(&objects);
+    let store = Store::open(folder.path().to_str().expect("UTF-8")).expect("opens");
+    let select = [("time", "2000-01-02"), ("latitude", "0..60"), ("longitude", "45..90")];
+    let chosen = WindowsSpec {
+        select: select.map(|(dim, text)| (dim.to_owned(), labels(text))).into(),
+        ..spec(&["deep/down/v"], &[])
+    };
+    let got = values(&store, &chosen, 1, "deep/down/v");
+    assert_eq!(got, [block(&[3], &[0, 1, 2], &[1, 2])]);
+}
+
 #[test]
 fn a_split_is_contiguous_and_no_window_reaches_over_its_borders() {
     let (_folder, store) = globe_store();

@@ -28,23 +28,37 @@ pub(super) struct Entries {
 }
 
 impl Coordinate {
-    /// Reads the variable that is named as its dimension.
-    pub(super) fn read(store: &Store, dim: &str, len: u64) -> Result<Self, ZarrError> {
+    /// Reads the variable that is named as its dimension and lies in the group of the variable `of`,
+    /// or in one above it.
+    pub(super) fn read(store: &Store, of: &str, dim: &str, len: u64) -> Result<Self, ZarrError> {
         let wrong = |why: String| ZarrError::Window { dim: dim.to_owned(), why };
-        let spec = WindowsSpec {
-            variables: vec![dim.to_owned()],
-            dtype: Some(DType::F64),
-            cache: Some(0),
-            ..WindowsSpec::default()
+        let open = |name: String| {
+            Dataset::open(
+                store,
+                &WindowsSpec {
+                    variables: vec![name],
+                    dtype: Some(DType::F64),
+                    cache: Some(0),
+                    ..WindowsSpec::default()
+                },
+            )
         };
-        let dataset = match Dataset::open(store, &spec) {
-            Ok(dataset) => Arc::new(dataset),
-            Err(ZarrError::NoVariable { .. }) => {
-                let why = "can't be chosen by coordinates: the store has no variable of that name; \
-                           choose entries with `range`";
-                return Err(wrong(why.to_owned()));
+        let groups = of.match_indices('/').map(|(at, _)| &of[..=at]).rev().chain([""]);
+        let mut found = None;
+        for group in groups {
+            match open(format!("{group}{dim}")) {
+                Ok(dataset) => {
+                    found = Some(Arc::new(dataset));
+                    break;
+                }
+                Err(ZarrError::NoVariable { .. }) => {}
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
+        }
+        let Some(dataset) = found else {
+            let why = "can't be chosen by coordinates: the store has no variable of that name; \
+                       choose entries with `range`";
+            return Err(wrong(why.to_owned()));
         };
         let variable = &dataset.variables[0];
         if variable.shape != [len] {

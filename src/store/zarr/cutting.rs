@@ -74,6 +74,7 @@ pub(super) fn known<'a>(dim: &str, lengths: &'a Lengths) -> Result<(&'a Arc<str>
 pub(super) fn within(
     store: &Store,
     spec: &WindowsSpec,
+    variables: &[Variable],
     lengths: &Lengths,
 ) -> Result<Within, ZarrError> {
     let mut within = Within::new();
@@ -93,7 +94,9 @@ pub(super) fn within(
             let why = "is chosen by `range` and by `select`: give one of them".to_owned();
             return Err(wrong(dim, why));
         }
-        let coordinate = Coordinate::read(store, dim, len)?;
+        let of = variables.iter().find(|variable| variable.dims.contains(name));
+        let of = of.map_or("", |variable| &variable.name);
+        let coordinate = Coordinate::read(store, of, dim, len)?;
         let entries = coordinate.find(labels).map_err(|why| wrong(dim, why))?;
         within.insert(Arc::clone(name), entries);
     }

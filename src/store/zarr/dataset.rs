@@ -57,7 +57,7 @@ impl Dataset {
         let variable = |found| Variable::new(found, spec.dtype);
         let variables = found.into_iter().map(variable).collect::<Result<Vec<_>, _>>()?;
         let lengths = lengths(&variables)?;
-        let within = within(store, spec, &lengths)?;
+        let within = within(store, spec, &variables, &lengths)?;
         let axes = axes(spec, &parts, &lengths, &within)?;
         let cuts = cuts(spec, &parts, &variables, &axes, &within);
         let len = axes.iter().map(|axis| axis.count).try_fold(1, u64::checked_mul);
@@ -125,9 +125,12 @@ impl Dataset {
             let reach = axis.reach.end.abs_diff(axis.reach.start);
             let overlapping = if reach > axis.stride { reach.saturating_mul(4) } else { 0 };
             let per = (chunk.max(overlapping) / axis.stride).clamp(1, axis.count.max(1));
-            (axis.count, per)
+            // The first chunk may begin before the first window does.
+            let begun = (axis.start % chunk).div_ceil(axis.stride) % per;
+            let first = if begun == 0 { 0 } else { per - begun };
+            (axis.count, per, first)
         });
-        let groups = Groups::new(axes);
+        let groups = Groups::beginning(axes);
         let bytes = self.bytes_of_group(&groups);
         // Half the budget: while some groups are used up, the next ones come in.
         let budget = self.cache.as_ref().map_or(0, |cache| cache.budget());
