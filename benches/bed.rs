@@ -7,7 +7,8 @@
 //! consumer checksums the copy. W2: the same over HTTP. W3: patches of 128 x 128 at random places, 32
 //! to a batch, normalized and flipped; `--dense CROPS` instead takes so many from each of 32 fields at
 //! a time, so that patches share chunks. W5: integers through x + 1, x * 2, x - 3. W6: fetch waits 10 ms,
-//! the cpu works 3 ms, the device waits 2 ms and is serial.
+//! the cpu works 3 ms, the device waits 2 ms and is serial. tax: a whole variable by zarrs alone, and
+//! through the engine.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it measured")]
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -47,7 +48,7 @@ fn args() -> Result<Args, Failure> {
     };
     // `cargo bench` adds a flag of its own.
     let mut given = std::env::args().skip(1).filter(|arg| arg != "--bench");
-    args.work = given.next().ok_or("say which workload: W1, W2, W3, W5 or W6")?;
+    args.work = given.next().ok_or("say which workload: W1, W2, W3, W5, W6 or tax")?;
     while let Some(name) = given.next() {
         let value = given.next().ok_or_else(|| format!("{name} needs a value"))?;
         match name.as_str() {
@@ -236,6 +237,94 @@ fn patches(args: &Args) -> Result<(), Failure> {
     consume(run, (start, cpu), 1, &store)
 }
 
+/// What the engine costs: all of one variable, by zarrs alone on all cores into a warm buffer, and
+/// through fetch and decode. Prints both and their ratio, five runs each, one after the other.
+fn tax(args: &Args) -> Result<(), Failure> {
+    use rayon::prelude::*;
+    use zarrs::array::codec::api::ArrayToBytesCodecTraits as _;
+    use zarrs::array::{Array, ArrayBytesDecodeIntoTarget, ArrayMetadata, CodecOptions};
+    let text = std::fs::read(format!("{}/t2m/zarr.json", args.store))?;
+    let metadata: ArrayMetadata = serde_json::from_slice(&text)?;
+    let memory = std::sync::Arc::new(zarrs::storage::store::MemoryStore::new());
+    let array = Array::new_with_metadata(memory, "/t2m", metadata)?;
+    let (shape, chunk) = (array.shape().to_vec(), array.chunk_shape(&[0; 3])?);
+    if chunk.iter().skip(1).zip(&shape[1..]).any(|(chunk, len)| chunk.get() != *len) {
+        return Err("give a store whose chunks are whole fields".into());
+    }
+    let chunk_bytes = chunk.iter().map(|n| n.get() as usize).product::<usize>() * 4;
+    let chunks = (shape[0] / chunk[0].get()) as usize;
+    let mut whole = vec![1_u8; chunks * chunk_bytes];
+    let mut bare = || -> Result<f64, Failure> {
+        let start = Instant::now();
+        let options = CodecOptions::default().with_concurrent_target(1);
+        let chunk_shape: Vec<u64> = chunk.iter().map(|n| n.get()).collect();
+        whole.par_chunks_mut(chunk_bytes).enumerate().try_for_each(|(at, to)| {
+            let key = array.chunk_key(&[at as u64, 0, 0]);
+            let encoded = std::fs::read(format!("{}/{key}", args.store))
+                .map_err(|error| error.to_string())?;
+            let cells = unsafe_cell_slice::UnsafeCellSlice::new(to);
+            let region = zarrs::array::ArraySubset::new_with_shape(chunk_shape.clone());
+            #[expect(unsafe_code, reason = "the only view of the chunk's memory")]
+            // SAFETY: no other view of this slice exists.
+            let view = unsafe {
+                zarrs::array::ArrayBytesFixedDisjointView::new(cells, 4, &chunk_shape, region)
+            };
+            let mut view = view.map_err(|error| error.to_string())?;
+            let target = ArrayBytesDecodeIntoTarget::from(&mut view);
+            array
+                .codecs()
+                .decode_into(
+                    (&encoded[..]).into(),
+                    &chunk,
+                    array.data_type(),
+                    array.fill_value(),
+                    target,
+                    &options,
+                )
+                .map_err(|error| error.to_string())
+        })?;
+        Ok(start.elapsed().as_secs_f64())
+    };
+    let store = Store::open(&args.store)?;
+    let pool = Pool::default();
+    let ours = || -> Result<f64, Failure> {
+        let start = Instant::now();
+        let spec = WindowsSpec {
+            variables: vec!["t2m".into()],
+            window: [("time", 4)].into(),
+            ..WindowsSpec::default()
+        };
+        let run = Pipeline::from(zarr::windows(&store, &spec)?)
+            .then(io::map("fetch", zarr::fetch::<Window>).workers(args.fetchers).buffer(2))
+            .then(cpu::map("decode", zarr::decode(&pool)).workers(args.workers).buffer(2))
+            .run()?;
+        for batch in run {
+            std::hint::black_box(batch?);
+        }
+        Ok(start.elapsed().as_secs_f64())
+    };
+    bare()?;
+    ours()?;
+    let (mut bare_s, mut ours_s) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        bare_s.push(bare()?);
+        ours_s.push(ours()?);
+    }
+    let median = |times: &mut Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    let (bare_s, ours_s) = (median(&mut bare_s), median(&mut ours_s));
+    let mb = (chunks * chunk_bytes) as f64 / 1e6;
+    println!(
+        "{}",
+        serde_json::json!({
+            "zarrs_mb_s": mb / bare_s, "forebay_mb_s": mb / ours_s, "ratio": bare_s / ours_s,
+        })
+    );
+    Ok(())
+}
+
 fn tiny(args: &Args) -> Result<(), Failure> {
     let n = if args.n == 0 { 1_000_000 } else { args.n };
     let steps: [Step; 3] =
@@ -321,8 +410,9 @@ fn main() -> Result<(), Failure> {
     match args.work.as_str() {
         "W1" | "W2" => load(&args),
         "W3" => patches(&args),
+        "tax" => tax(&args),
         "W5" => tiny(&args),
         "W6" => overlap(&args),
-        other => Err(format!("{other} is no workload: write W1, W2, W3, W5 or W6").into()),
+        other => Err(format!("{other} is no workload: write W1, W2, W3, W5, W6 or tax").into()),
     }
 }
