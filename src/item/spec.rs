@@ -5,23 +5,35 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The type of a tensor's elements.
+/// The type of a tensor's elements. Definitions may name it as numpy does, too: `float32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum DType {
     Bool,
+    #[serde(alias = "int8")]
     I8,
+    #[serde(alias = "int16")]
     I16,
+    #[serde(alias = "int32")]
     I32,
+    #[serde(alias = "int64")]
     I64,
+    #[serde(alias = "uint8")]
     U8,
+    #[serde(alias = "uint16")]
     U16,
+    #[serde(alias = "uint32")]
     U32,
+    #[serde(alias = "uint64")]
     U64,
+    #[serde(alias = "float16")]
     F16,
+    #[serde(alias = "bfloat16")]
     BF16,
+    #[serde(alias = "float32")]
     F32,
+    #[serde(alias = "float64")]
     F64,
 }
 

@@ -379,6 +379,12 @@ fn what_can_not_be_meant_is_refused_with_what_would_do() {
     assert!(told(also(elsewhere)).contains("add it to `window`"));
     let absurd = Also { offset: [("time", i64::MIN)].into(), ..Also::default() };
     assert!(told(also(absurd)).contains("the window in `time`"));
+    for name in ["", "a/b"] {
+        let named = WindowsSpec { also: [(name.to_owned(), Also::default())].into(), ..base() };
+        assert!(told(named).contains("a name of its own"));
+    }
+    let twice = WindowsSpec { variables: vec!["v".into(), "v".into()], ..base() };
+    assert!(told(twice).contains("would be named `v`"));
     let edges = |dim: &str, edge| Edges::Each([(dim.to_owned(), edge)].into());
     assert!(told(WindowsSpec { edges: edges("tme", Edge::Pad), ..base() }).contains("`tme`"));
     let wrapped = WindowsSpec { edges: edges("time", Edge::Wrap), ..select("time", "2000") };

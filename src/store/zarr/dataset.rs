@@ -60,6 +60,13 @@ impl Dataset {
         let within = within(store, spec, &variables, &lengths)?;
         let axes = axes(spec, &parts, &lengths, &within)?;
         let cuts = cuts(spec, &parts, &variables, &axes, &within);
+        if let Some(name) = spec.also.keys().find(|name| name.is_empty() || name.contains('/')) {
+            return Err(ZarrError::PartName(name.clone()));
+        }
+        let mut tensors = std::collections::HashSet::new();
+        if let Some(cut) = cuts.iter().find(|cut| !tensors.insert(Arc::clone(&cut.name))) {
+            return Err(ZarrError::TwoTensors(cut.name.to_string()));
+        }
         let len = axes.iter().map(|axis| axis.count).try_fold(1, u64::checked_mul);
         let too_many = || ZarrError::Window {
             dim: axes.iter().map(|axis| &*axis.name).collect::<Vec<_>>().join(", "),

@@ -63,6 +63,14 @@ pub enum ZarrError {
         /// Its length there.
         b: u64,
     },
+    /// Another window of a sample has a name that can't be used.
+    #[error("`also` can't have a window `{0}`: give it a name of its own without `/`")]
+    PartName(String),
+    /// Two tensors would have the same name.
+    #[error(
+        "two tensors of a batch would be named `{0}`: name each variable once, and windows of `also` otherwise"
+    )]
+    TwoTensors(String),
     /// There is no folder for a cache on disk.
     #[error(
         "there is no folder for the cache on disk: give its `path`, or set FOREBAY_CACHE or HOME"
