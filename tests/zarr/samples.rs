@@ -202,6 +202,93 @@ fn windows_are_chosen_by_coordinates() {
     assert_eq!(equator[3], block(&[3], &[2], &[1]));
 }
 
+/// Another store: hours instead of days, from the fourth of `globe`'s days on for 11 days, and
+/// longitudes from -180.
+fn elsewhere(spoil: impl Fn(&str, &mut Vec<f64>)) -> tempfile::TempDir {
+    let mut objects = numbered(&[("time", 11), ("latitude", LAT), ("longitude", LON)]);
+    let hours = json!({ "units": "hours since 2000-01-02", "calendar": "365_day" });
+    let mut time: Vec<_> = (0..11).map(|day| 24.0 * f64::from(day)).collect();
+    let mut latitude: Vec<_> = (0..LAT).map(|i| 60.0 - 30.0 * i as f64).collect();
+    let mut longitude: Vec<_> = (0..LON).map(|i| 45.0 * i as f64 - 180.0).collect();
+    spoil("time", &mut time);
+    spoil("latitude", &mut latitude);
+    spoil("longitude", &mut longitude);
+    coordinate(&mut objects, "time", &time, &hours);
+    coordinate(&mut objects, "latitude", &latitude, &json!({ "units": "degrees_north" }));
+    coordinate(&mut objects, "longitude", &longitude, &json!({ "units": "degrees_east" }));
+    files(&objects)
+}
+
+fn with_rain(folder: &tempfile::TempDir, window: &[(&str, u64)]) -> WindowsSpec {
+    let store = folder.path().to_str().expect("UTF-8").to_owned();
+    let rain = Also { store: Some(store), ..Also::default() };
+    WindowsSpec { also: [("rain".to_owned(), rain)].into(), ..spec(&["v"], window) }
+}
+
+#[test]
+fn another_store_is_aligned_by_its_coordinates() {
+    let (_folder, store) = globe_store();
+    let other = elsewhere(|_, _| {});
+    for size in [1, 3] {
+        let both = with_rain(&other, &[("time", 2), ("longitude", 4)]);
+        let (here, there) =
+            (values(&store, &both, size, "v"), values(&store, &both, size, "rain/v"));
+        // Days 3 to 11 are in both: nine of them, so four windows of two, at two longitudes.
+        assert_eq!((here.len(), there.len()), (8, 8));
+        for (i, (t, x)) in (0..4).flat_map(|t| [0, 4].map(|x| (3 + 2 * t, x))).enumerate() {
+            let lon: Vec<_> = (x..x + 4).collect();
+            assert_eq!(here[i], block(&[t, t + 1], &all(LAT), &lon), "{i}");
+            // The other store's first day is the fourth one, its first longitude half way around.
+            let lon: Vec<_> = lon.iter().map(|j| (j + 4) % 8).collect();
+            assert_eq!(there[i], block(&[t - 3, t - 2], &all(LAT), &lon), "{i}");
+        }
+    }
+    // Whole fields: the longitudes of the other store are put in the sample's order.
+    let whole = with_rain(&other, &[("time", 1)]);
+    let there = values(&store, &whole, 2, "rain/v");
+    assert_eq!(there[0], block(&[0], &all(LAT), &[4, 5, 6, 7, 0, 1, 2, 3]));
+    // A plan predicts the requests of both stores.
+    let windows = Pipeline::from(zarr::windows(&store, &whole).expect("windows"));
+    let plan = windows.then(flow::batch(2));
+    let plan = zarr::plan(plan.index().expect("by position")).expect("planned");
+    assert_eq!((plan.windows, plan.chunks, plan.fetched), (9, 16, 16));
+    // Around the globe, too.
+    let around = WindowsSpec {
+        edges: Edges::Each([("longitude".to_owned(), Edge::Wrap)].into()),
+        ..with_rain(&other, &[("time", 9), ("longitude", 6)])
+    };
+    let there = values(&store, &around, 2, "rain/v");
+    assert_eq!(there[1], block(&all(9), &all(LAT), &[2, 3, 4, 5, 6, 7]));
+}
+
+#[test]
+fn stores_that_can_not_be_aligned_are_refused() {
+    let (_folder, store) = globe_store();
+    let told = |spoil: &dyn Fn(&str, &mut Vec<f64>)| {
+        let other = elsewhere(spoil);
+        let both = with_rain(&other, &[("time", 2)]);
+        zarr::windows(&store, &both).expect_err("refused").to_string()
+    };
+    let change = |dim: &'static str, at: usize, by: f64| {
+        move |name: &str, values: &mut Vec<f64>| {
+            if name == dim {
+                values[at] += by;
+            }
+        }
+    };
+    let text = told(&change("time", 5, 1.0));
+    let says = "where the one has 2000-01-07, the other has 2000-01-07T01:00";
+    assert!(text.contains("`time`") && text.ends_with(says), "{text}");
+    assert!(told(&change("latitude", 0, 10.0)).contains("where the one has 60, the other has 70"));
+    assert!(told(&change("longitude", 3, 5.0)).contains("can't be aligned"));
+    let later = |name: &str, values: &mut Vec<f64>| {
+        if name == "time" {
+            values.iter_mut().for_each(|hour| *hour += 24.0 * 365.0);
+        }
+    };
+    assert!(told(&later).contains("can't be aligned"));
+}
+
 /// The coordinates of a variable in a group lie beside it, or in a group above.
 #[test]
 fn coordinates_are_found_in_groups() {

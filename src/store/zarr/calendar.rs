@@ -148,6 +148,18 @@ impl TimeUnits {
         Some(read())
     }
 
+    /// Whether the days of both are the same.
+    pub(super) fn is_comparable(&self, other: &TimeUnits) -> bool {
+        let gregorian = [Calendar::Standard, Calendar::ProlepticGregorian];
+        let both = gregorian.contains(&self.calendar) && gregorian.contains(&other.calendar);
+        both || self.calendar == other.calendar
+    }
+
+    /// The number in seconds, counted as in all units of the same calendar.
+    pub(super) fn seconds(&self, number: f64) -> f64 {
+        self.since + number * self.unit
+    }
+
     /// The numbers from the beginning of what `label` names to behind its end: a year, a month, a
     /// day, or a time of day.
     pub(super) fn interval(&self, label: &str) -> Result<(f64, f64), String> {

@@ -125,6 +125,74 @@ impl Coordinate {
         Ok(Entries { start: start as u64, end: end as u64, ring: false })
     }
 
+    /// Where the entries of `other` lie to these: how many entries behind the first one of `other`
+    /// that of these is, and whether both go around. All that both have must be the same.
+    pub(super) fn align(&self, other: &Coordinate) -> Result<(i64, bool), String> {
+        match (&self.time, &other.time) {
+            (None, None) => {}
+            (Some(units), Some(others)) if units.is_comparable(others) => {}
+            (Some(_), Some(_)) => return Err("their calendars differ".to_owned()),
+            _ => return Err("one of them has times, the other has not".to_owned()),
+        }
+        let (here, there) = (self.comparable(), other.comparable());
+        let (Some(&first), Some(&other_first)) = (here.first(), there.first()) else {
+            return Err("one of them has no coordinates".to_owned());
+        };
+        let near = self.step().min(other.step()) * self.scale() * 1e-3;
+        let (len, ring) = (here.len() as i64, self.ring().is_some() && other.ring().is_some());
+        let ring = ring && here.len() == there.len();
+        let nearest = |values: &[f64], value: f64| {
+            let apart = |at: &usize| (values[*at] - value).abs();
+            (0..values.len()).min_by(|a, b| apart(a).total_cmp(&apart(b))).unwrap_or(0) as i64
+        };
+        let around = |degrees: f64| (degrees + 180.0).rem_euclid(360.0) - 180.0;
+        let by = match (ring, nearest(&there, first)) {
+            (true, _) => {
+                let steps = around(first - other_first) / self.step();
+                (steps.round() as i64).rem_euclid(len)
+            }
+            // The first one of these lies before all of the other's.
+            (false, 0) if (there[0] - first).abs() > near => -nearest(&here, other_first),
+            (false, at) => at,
+        };
+        for (at, value) in here.iter().enumerate() {
+            let place = at as i64 + by;
+            let place = if ring { place.rem_euclid(len) } else { place };
+            let Some(other_value) = usize::try_from(place).ok().and_then(|at| there.get(at)) else {
+                continue;
+            };
+            let apart = value - other_value;
+            let apart = if ring { around(apart) } else { apart };
+            if apart.abs() > near {
+                let (label, other_label) = (self.label(at), other.label(place as usize));
+                return Err(format!("where the one has {label}, the other has {other_label}"));
+            }
+        }
+        Ok((by, ring))
+    }
+
+    /// The values in units that those of another store are in, too.
+    fn comparable(&self) -> Vec<f64> {
+        match &self.time {
+            Some(units) => self.values.iter().map(|value| units.seconds(*value)).collect(),
+            None => self.values.clone(),
+        }
+    }
+
+    /// How much of what is compared a unit is.
+    fn scale(&self) -> f64 {
+        self.time.as_ref().map_or(1.0, |units| units.seconds(1.0) - units.seconds(0.0))
+    }
+
+    /// How people write the entry `at`.
+    fn label(&self, at: usize) -> String {
+        match (self.values.get(at), &self.time) {
+            (None, _) => "nothing".to_owned(),
+            (Some(value), Some(units)) => units.label(*value),
+            (Some(value), None) => format!("{}", *value as f32),
+        }
+    }
+
     /// How far neighbours lie apart, at the beginning.
     fn step(&self) -> f64 {
         match self.values[..] {
@@ -155,12 +223,7 @@ impl Coordinate {
     }
 
     fn nothing(&self, labels: &Labels) -> String {
-        let label = |value: Option<&f64>| match (value, &self.time) {
-            (None, _) => "nothing".to_owned(),
-            (Some(value), Some(units)) => units.label(*value),
-            (Some(value), None) => format!("{}", *value as f32),
-        };
-        let (first, last) = (label(self.values.first()), label(self.values.last()));
+        let (first, last) = (self.label(0), self.label(self.values.len().saturating_sub(1)));
         format!("has no entries in {labels}: its coordinates go from {first} to {last}")
     }
 }

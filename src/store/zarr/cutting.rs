@@ -9,7 +9,7 @@ use super::cut::{Along, Axis, Cut};
 use super::error::{ZarrError, hint};
 use super::spec::{Edge, Extents, Offsets, WindowsSpec};
 use super::variable::Variable;
-use crate::store::Store;
+use crate::store::{Store, StoreOptions};
 
 /// A window of a sample: the sample's own, or one of `also`.
 pub(super) struct Part<'a> {
@@ -17,7 +17,26 @@ pub(super) struct Part<'a> {
     pub(super) variables: &'a [String],
     window: &'a Extents,
     offset: Option<&'a Offsets>,
+    /// The URL and the options of its store, if it has one of its own.
+    pub(super) elsewhere: Option<(&'a str, &'a StoreOptions)>,
+    /// Which store its variables come from; the sample's own is number 0.
+    pub(super) source: usize,
+    /// Where the entries of its store lie, by dimension, if it has one of its own.
+    pub(super) shifts: Shifts,
 }
+
+/// How the entries of a dimension in another store lie to those of the sample's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shift {
+    /// The entry of the other store for the sample's first one.
+    pub(super) by: i64,
+    /// Entries of the other store.
+    pub(super) len: u64,
+    /// Whether both go around, so that every entry has its counterpart.
+    pub(super) ring: bool,
+}
+
+pub(super) type Shifts = BTreeMap<Arc<str>, Shift>;
 
 impl Part<'_> {
     /// Where it begins from the sample's window, which has `size` entries, and how many it has.
@@ -28,12 +47,23 @@ impl Part<'_> {
 }
 
 pub(super) fn parts(spec: &WindowsSpec) -> Vec<Part<'_>> {
-    let own = Part { name: None, variables: &spec.variables, window: &spec.window, offset: None };
+    let own = Part {
+        name: None,
+        variables: &spec.variables,
+        window: &spec.window,
+        offset: None,
+        elsewhere: None,
+        source: 0,
+        shifts: Shifts::new(),
+    };
     let also = spec.also.iter().map(|(name, also)| Part {
         name: Some(name),
         variables: if also.variables.is_empty() { &spec.variables } else { &also.variables },
         window: &also.window,
         offset: Some(&also.offset),
+        elsewhere: also.store.as_deref().map(|store| (store, &also.options)),
+        source: 0,
+        shifts: Shifts::new(),
     });
     std::iter::once(own).chain(also).collect()
 }
@@ -100,6 +130,16 @@ pub(super) fn within(
         let entries = coordinate.find(labels).map_err(|why| wrong(dim, why))?;
         within.insert(Arc::clone(name), entries);
     }
+    Ok(within)
+}
+
+/// Leaves the part of a dimension that is to be read.
+pub(super) fn split(
+    spec: &WindowsSpec,
+    lengths: &Lengths,
+    within: &mut Within,
+) -> Result<(), ZarrError> {
+    let wrong = |dim: &str, why: String| ZarrError::Window { dim: dim.to_owned(), why };
     if let Some(split) = &spec.split {
         let (name, len) = known(&split.by, lengths)?;
         let all = Entries { start: 0, end: len, ring: false };
@@ -113,7 +153,63 @@ pub(super) fn within(
         }
         (entries.start, entries.end) = (entries.start + part.start, entries.start + part.end);
     }
-    Ok(within)
+    Ok(())
+}
+
+/// How the dimensions that `others`, of the store `other`, share with the sample's variables lie to
+/// theirs, by the coordinates in both stores.
+pub(super) fn align(
+    (store, variables): (&Store, &[Variable]),
+    (other, others): (&Store, &[Variable]),
+    lengths: &Lengths,
+) -> Result<Shifts, ZarrError> {
+    let mut shifts = Shifts::new();
+    for (dim, len) in self::lengths(others)? {
+        let Some(&base) = lengths.get(&dim) else { continue };
+        let coordinate = |store: &Store, variables: &[Variable], len| {
+            let of = variables.iter().find(|variable| variable.dims.contains(&dim));
+            Coordinate::read(store, of.map_or("", |variable| &variable.name), &dim, len)
+        };
+        let here = coordinate(store, variables, base)?;
+        let there = coordinate(other, others, len)?;
+        let aligned = here.align(&there).map_err(|why| ZarrError::Align {
+            dim: dim.to_string(),
+            one: store.url().to_owned(),
+            other: other.url().to_owned(),
+            why,
+        })?;
+        shifts.insert(dim, Shift { by: aligned.0, len, ring: aligned.1 });
+    }
+    Ok(shifts)
+}
+
+/// Leaves the entries that another store has, too.
+pub(super) fn common(
+    spec: &WindowsSpec,
+    shifts: &Shifts,
+    lengths: &Lengths,
+    within: &mut Within,
+) -> Result<(), ZarrError> {
+    for (dim, shift) in shifts {
+        let wrong = |why: &str| ZarrError::Window { dim: dim.to_string(), why: why.to_owned() };
+        let len = lengths[dim];
+        let all = Entries { start: 0, end: len, ring: false };
+        let entries = within.entry(Arc::clone(dim)).or_insert(all);
+        let same = shift.ring || (shift.by, shift.len) == (0, len);
+        if same {
+            continue;
+        }
+        if entries.ring || spec.edges.of(dim) == Edge::Wrap {
+            return Err(wrong("goes around, which another store of the sample does not"));
+        }
+        let last = shift.len.saturating_add_signed(-shift.by);
+        entries.start = entries.start.max(0_u64.saturating_add_signed(-shift.by));
+        entries.end = entries.end.min(last);
+        if entries.start >= entries.end {
+            return Err(wrong("has no entries that all stores of the sample have"));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn axes(
@@ -214,15 +310,19 @@ pub(super) fn along_of(
 ) -> Along {
     let whole = Entries { start: 0, end: len, ring: false };
     let Entries { start, end, ring } = within.get(dim).copied().unwrap_or(whole);
-    let ring = ring.then_some(len);
-    let bounds = start as i64..end as i64;
+    let shift = part.shifts.get(dim);
+    let len = shift.map_or(len, |shift| shift.len);
+    let by = shift.map_or(0, |shift| shift.by);
+    let ring = (ring || shift.is_some_and(|shift| shift.ring)).then_some(len);
+    let bounds = start as i64 + by..end as i64 + by;
     match axes.iter().position(|axis| axis.name == *dim) {
         None => {
-            let (start, size) = (start as i64, end - start);
+            let (start, size) = (start as i64 + by, end - start);
             Along { axis: None, start, size, bounds, short: false, ring }
         }
         Some(axis) => {
             let (start, size) = part.along(dim, axes[axis].size);
+            let start = start + by;
             let edge = spec.edges.of(dim);
             let (bounds, ring) = match edge {
                 Edge::Wrap => (i64::MIN..i64::MAX, Some(len)),
@@ -242,7 +342,8 @@ pub(super) fn cuts(
 ) -> Vec<Cut> {
     let each = |part: &Part<'_>| {
         let cut = |name: &String| {
-            let variable = variables.iter().position(|v| *v.name == **name);
+            let variable =
+                variables.iter().position(|v| v.source == part.source && *v.name == **name);
             let variable = variable.expect("every variable that is named was read");
             let of = &variables[variable];
             let dims = of.dims.iter().zip(&of.shape);

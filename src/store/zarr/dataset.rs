@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::cache::{ChunkCache, Ticket};
 use super::cut::{Axis, Cut};
-use super::cutting::{along_of, axes, cuts, known, lengths, parts, within};
+use super::cutting::{align, along_of, axes, common, cuts, known, lengths, parts, split, within};
 use super::error::ZarrError;
 use super::fetch::each_chunk;
 use super::index_cache::IndexCache;
@@ -49,15 +49,25 @@ pub(super) struct Dataset {
 
 impl Dataset {
     pub(super) fn open(store: &Store, spec: &WindowsSpec) -> Result<Self, ZarrError> {
-        let parts = parts(spec);
-        let mut names: Vec<_> = parts.iter().flat_map(|part| part.variables).cloned().collect();
-        let mut seen = std::collections::HashSet::new();
-        names.retain(|name| seen.insert(name.clone()));
-        let found = meta::read(store, &names)?;
-        let variable = |found| Variable::new(found, spec.dtype);
-        let variables = found.into_iter().map(variable).collect::<Result<Vec<_>, _>>()?;
+        let mut parts = parts(spec);
+        let here = parts.iter().filter(|part| part.elsewhere.is_none());
+        let names: Vec<_> = here.flat_map(|part| part.variables).collect();
+        let mut variables = variables_of((store, 0), &names, spec)?;
         let lengths = lengths(&variables)?;
-        let within = within(store, spec, &variables, &lengths)?;
+        let mut within = within(store, spec, &variables, &lengths)?;
+        let own = variables.len();
+        let elsewhere = parts.iter_mut().filter(|part| part.elsewhere.is_some());
+        for (number, part) in elsewhere.enumerate() {
+            let Some((url, options)) = part.elsewhere else { continue };
+            let other = Store::open_with(url, options)?;
+            let names: Vec<_> = part.variables.iter().collect();
+            let others = variables_of((&other, number + 1), &names, spec)?;
+            part.source = number + 1;
+            part.shifts = align((store, &variables[..own]), (&other, &others), &lengths)?;
+            common(spec, &part.shifts, &lengths, &mut within)?;
+            variables.extend(others);
+        }
+        split(spec, &lengths, &mut within)?;
         let axes = axes(spec, &parts, &lengths, &within)?;
         let cuts = cuts(spec, &parts, &variables, &axes, &within);
         if let Some(name) = spec.also.keys().find(|name| name.is_empty() || name.contains('/')) {
@@ -93,7 +103,9 @@ impl Dataset {
         let budget = spec.cache.unwrap_or(CACHE);
         let cache = (budget > 0).then(|| ChunkCache::new(budget));
         let disk = match &spec.disk {
-            Some(disk) if !store.is_local() => Some(on_disk(&store, disk)?),
+            Some(disk) if variables.iter().any(|variable| !variable.store.is_local()) => {
+                Some(on_disk(&store, disk)?)
+            }
             _ => None,
         };
         let turns = AtomicU64::new(0);
@@ -268,6 +280,18 @@ impl Dataset {
     pub(super) fn dtypes(&self) -> impl Iterator<Item = (&str, DType)> {
         self.cuts.iter().map(|cut| (&*cut.name, self.variables[cut.variable].dtype))
     }
+}
+
+/// The variables `names` of a store, each once.
+fn variables_of(
+    (store, source): (&Store, usize),
+    names: &[&String],
+    spec: &WindowsSpec,
+) -> Result<Vec<Variable>, ZarrError> {
+    let mut seen = std::collections::HashSet::new();
+    let names: Vec<_> = names.iter().filter(|name| seen.insert(**name)).copied().cloned().collect();
+    let found = meta::read(store, &names)?.into_iter();
+    found.map(|found| Variable::new((store, source), found, spec.dtype)).collect()
 }
 
 fn on_disk(store: &Store, disk: &super::spec::Disk) -> Result<Disk, ZarrError> {

@@ -63,6 +63,18 @@ pub enum ZarrError {
         /// Its length there.
         b: u64,
     },
+    /// The coordinates of two stores do not fit.
+    #[error("`{dim}` of `{one}` and of `{other}` can't be aligned: {why}")]
+    Align {
+        /// The dimension.
+        dim: String,
+        /// The sample's store.
+        one: String,
+        /// The other store.
+        other: String,
+        /// The first coordinates that differ.
+        why: String,
+    },
     /// Another window of a sample has a name that can't be used.
     #[error("`also` can't have a window `{0}`: give it a name of its own without `/`")]
     PartName(String),

@@ -278,7 +278,7 @@ async fn request(
     let mut found = vec![None; chunks.len()];
     if let Some(sharding) = &of.sharding {
         let read_index = read_index(dataset, (variable, key), sharding, most, turn);
-        if let Some(index) = dataset.indexes.get(key, read_index).await? {
+        if let Some(index) = dataset.indexes.get(&format!("{variable} {key}"), read_index).await? {
             let (mut ranges, mut present) = (Vec::new(), Vec::new());
             for (chunk, found) in chunks.iter().zip(&mut found) {
                 if let Some(range) = index.get(sharding.within(&chunk.place)) {
@@ -303,8 +303,8 @@ async fn request(
 
 /// What a part of an object is called on disk.
 fn on_disk(dataset: &Dataset, (variable, key): (usize, &str), part: &Part) -> String {
-    let fingerprint = dataset.variables[variable].fingerprint;
-    format!("{}/{key} {part:?} {fingerprint:016x}", dataset.store.url())
+    let of = &dataset.variables[variable];
+    format!("{}/{key} {part:?} {:016x}", of.store.url(), of.fingerprint)
 }
 
 /// A part of an object, from disk if it was read before. What is not there is `None`.
@@ -315,14 +315,16 @@ async fn get(
     most: u64,
     turn: u64,
 ) -> Result<Option<Bytes>, ZarrError> {
-    let Some(disk) = &dataset.disk else {
-        return Ok(there(dataset.store.get(key, part, most, turn).await)?);
+    let store = &dataset.variables[variable].store;
+    let disk = dataset.disk.as_ref().filter(|_| !store.is_local());
+    let Some(disk) = disk else {
+        return Ok(there(store.get(key, part, most, turn).await)?);
     };
     let name = on_disk(dataset, (variable, key), &part);
     if let Some(bytes) = disk.get(&name, turn).await {
         return Ok(Some(bytes));
     }
-    let bytes = there(dataset.store.get(key, part, most, turn).await)?;
+    let bytes = there(store.get(key, part, most, turn).await)?;
     if let Some(bytes) = &bytes {
         disk.put(&name, bytes, turn).await;
     }
@@ -336,8 +338,10 @@ async fn get_ranges(
     ranges: &[Range<u64>],
     turn: u64,
 ) -> Result<Vec<Bytes>, ZarrError> {
-    let Some(disk) = &dataset.disk else {
-        return Ok(dataset.store.get_ranges(key, ranges, turn).await?);
+    let store = &dataset.variables[variable].store;
+    let disk = dataset.disk.as_ref().filter(|_| !store.is_local());
+    let Some(disk) = disk else {
+        return Ok(store.get_ranges(key, ranges, turn).await?);
     };
     let name = |range: &Range<u64>| on_disk(dataset, (variable, key), &Part::Range(range.clone()));
     let kept = futures::future::join_all(
@@ -348,7 +352,7 @@ async fn get_ranges(
     let missing: Vec<_> = missing.map(|(range, _)| range.clone()).collect();
     let mut read = match missing.is_empty() {
         true => Vec::new(),
-        false => dataset.store.get_ranges(key, &missing, turn).await?,
+        false => store.get_ranges(key, &missing, turn).await?,
     };
     futures::future::join_all(missing.iter().zip(&read).map(async |(range, bytes)| {
         disk.put(&name(range), bytes, turn).await;
@@ -366,9 +370,10 @@ async fn read_index(
     most: u64,
     turn: u64,
 ) -> Result<Option<Arc<ShardIndex>>, ZarrError> {
-    let needs_size = sharding.needs_size() && !dataset.store.has_suffix_ranges();
+    let store = &dataset.variables[variable].store;
+    let needs_size = sharding.needs_size() && !store.has_suffix_ranges();
     let size = match needs_size {
-        true => there(dataset.store.size(key).await)?,
+        true => there(store.size(key).await)?,
         false => None,
     };
     if needs_size && size.is_none() {
@@ -420,13 +425,13 @@ pub(super) fn index_blocking(
 ) -> Result<Option<ShardIndex>, ZarrError> {
     let of = &dataset.variables[variable];
     let Some(sharding) = &of.sharding else { return Ok(None) };
-    let needs_size = sharding.needs_size() && !dataset.store.has_suffix_ranges();
-    let size = if needs_size { dataset.store.size_blocking(key)? } else { None };
+    let needs_size = sharding.needs_size() && !of.store.has_suffix_ranges();
+    let size = if needs_size { of.store.size_blocking(key)? } else { None };
     if needs_size && size.is_none() {
         return Ok(None);
     }
     let part = sharding.index_part(size);
-    let read = dataset.store.read_part_blocking(key, &part, sharding.index_bytes)?;
+    let read = of.store.read_part_blocking(key, &part, sharding.index_bytes)?;
     let bad = |why| ZarrError::Metadata { name: format!("the index of {key}"), why };
     read.map(|bytes| sharding.decode(&bytes, of.encoded_max()).map_err(bad)).transpose()
 }

@@ -10,9 +10,9 @@ use super::dataset::Dataset;
 use super::error::ZarrError;
 use super::fetch;
 use super::shard::ShardIndex;
+use super::variable::Variable;
 use super::windows::Window;
 use crate::source::{Groups, Index};
-use crate::store::Store;
 
 /// Groups of windows that the source is ahead of the fetch: the default buffer.
 const AHEAD: u64 = 1024;
@@ -123,7 +123,7 @@ pub fn plan(index: &Index<Vec<Window>>) -> Result<Plan, ZarrError> {
     plan.groups = dataset.groups().count();
     plan.left_out = dataset.left_out();
     plan.variables = variables(&dataset);
-    let mut sizes = Sizes::new(&dataset.store);
+    let mut sizes = Sizes::default();
     let mut asked = Asked::default();
     let looked = batches.min(LOOKED_AT);
     let mut coming = VecDeque::new();
@@ -176,7 +176,7 @@ fn variables(dataset: &Dataset) -> Vec<PlannedVariable> {
 #[derive(Default)]
 struct Asked {
     chunks: HashMap<ChunkId, ()>,
-    indexes: HashMap<String, ()>,
+    indexes: HashMap<(usize, String), ()>,
 }
 
 impl Asked {
@@ -186,7 +186,7 @@ impl Asked {
         dataset: &Dataset,
         windows: &[Window],
         plan: &mut Plan,
-        sizes: &mut Sizes<'_>,
+        sizes: &mut Sizes,
     ) -> Result<(), ZarrError> {
         for object in fetch::plan(dataset, windows) {
             let of = &dataset.variables[object.variable];
@@ -211,10 +211,10 @@ impl Asked {
             }
             let Some(sharding) = &of.sharding else {
                 plan.requests += 1;
-                plan.wire_bytes += sizes.object(&object.key)?;
+                plan.wire_bytes += sizes.object(of, &object.key)?;
                 continue;
             };
-            if self.indexes.insert(object.key.clone(), ()).is_none() {
+            if self.indexes.insert((of.source, object.key.clone()), ()).is_none() {
                 plan.requests += 1;
                 plan.wire_bytes += sharding.index_bytes;
             }
@@ -227,7 +227,7 @@ impl Asked {
             let mut end = None;
             for range in ranges {
                 match end {
-                    Some(last) if range.start <= last + dataset.store.gap() => {
+                    Some(last) if range.start <= last + of.store.gap() => {
                         let more = range.end.saturating_sub(last);
                         plan.wire_bytes += more;
                         end = Some(last + more);
@@ -244,11 +244,11 @@ impl Asked {
     }
 }
 
-/// Sizes of objects, and indexes of shards, as far as the store tells them at little cost.
-struct Sizes<'a> {
-    store: &'a Store,
-    known: BTreeMap<String, u64>,
-    indexes: BTreeMap<String, Option<ShardIndex>>,
+/// Sizes of objects, and indexes of shards, as far as the stores tell them at little cost.
+#[derive(Default)]
+struct Sizes {
+    known: BTreeMap<(usize, String), u64>,
+    indexes: BTreeMap<(usize, String), Option<ShardIndex>>,
     estimated: bool,
 }
 
@@ -257,21 +257,18 @@ const ASKED: usize = 4096;
 /// Shards whose index is read; others are taken to be like the first.
 const INDEXES: usize = 256;
 
-impl<'a> Sizes<'a> {
-    fn new(store: &'a Store) -> Self {
-        Sizes { store, known: BTreeMap::new(), indexes: BTreeMap::new(), estimated: false }
-    }
-
-    fn object(&mut self, key: &str) -> Result<u64, ZarrError> {
-        if let Some(size) = self.known.get(key) {
+impl Sizes {
+    fn object(&mut self, of: &Variable, key: &str) -> Result<u64, ZarrError> {
+        let place = (of.source, key.to_owned());
+        if let Some(size) = self.known.get(&place) {
             return Ok(*size);
         }
         if self.known.len() >= ASKED {
             self.estimated = true;
             return Ok(self.known.values().sum::<u64>() / self.known.len() as u64);
         }
-        let size = self.store.size_blocking(key)?.unwrap_or(0);
-        self.known.insert(key.to_owned(), size);
+        let size = of.store.size_blocking(key)?.unwrap_or(0);
+        self.known.insert(place, size);
         Ok(size)
     }
 
@@ -281,15 +278,16 @@ impl<'a> Sizes<'a> {
         variable: usize,
         key: &str,
     ) -> Result<&Option<ShardIndex>, ZarrError> {
-        if !self.indexes.contains_key(key) {
+        let place = (dataset.variables[variable].source, key.to_owned());
+        if !self.indexes.contains_key(&place) {
             if self.indexes.len() >= INDEXES {
                 self.estimated = true;
                 return Ok(self.indexes.values().next().expect("many are known"));
             }
             let index = fetch::index_blocking(dataset, variable, key)?;
-            self.indexes.insert(key.to_owned(), index);
+            self.indexes.insert(place.clone(), index);
         }
-        Ok(&self.indexes[key])
+        Ok(&self.indexes[&place])
     }
 }
 

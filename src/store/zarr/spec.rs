@@ -12,6 +12,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::item::DType;
+use crate::store::StoreOptions;
 
 /// Which variables, and how they are cut into windows.
 ///
@@ -91,6 +92,13 @@ pub struct Also {
     /// Its variables. Default: those of the sample.
     #[serde(default)]
     pub variables: Vec<String>,
+    /// The URL of another store that they lie in. Its dimensions are aligned with those of the sample
+    /// by their coordinates, and only what both have is read.
+    #[serde(default)]
+    pub store: Option<String>,
+    /// Options of that store.
+    #[serde(default)]
+    pub options: StoreOptions,
     /// Its extents, where they are not those of the sample's window.
     #[serde(default)]
     pub window: Extents,

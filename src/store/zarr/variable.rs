@@ -18,12 +18,16 @@ use super::meta::Found;
 use super::shard::Sharding;
 use super::unpack::Unpack;
 use crate::item::DType;
+use crate::store::Store;
 
 /// A chunk of more decoded bytes is refused: no codec is made for it, and memory is not either.
 const CHUNK_MAX: u64 = 4 << 30;
 
 /// A variable of a Zarr store.
 pub(super) struct Variable {
+    pub(super) store: Store,
+    /// Which of the dataset's stores that is.
+    pub(super) source: usize,
     pub(super) name: Arc<str>,
     /// The type that is delivered.
     pub(super) dtype: DType,
@@ -44,8 +48,13 @@ pub(super) struct Variable {
 }
 
 impl Variable {
-    /// From its metadata; its values are delivered as `dtype` if one is given.
-    pub(super) fn new(found: Found, dtype: Option<DType>) -> Result<Self, ZarrError> {
+    /// From its metadata in the store number `source`; its values are delivered as `dtype` if one is
+    /// given.
+    pub(super) fn new(
+        (store_of, source): (&Store, usize),
+        found: Found,
+        dtype: Option<DType>,
+    ) -> Result<Self, ZarrError> {
         let Found { name, mut metadata } = found;
         let bad = |why: String| ZarrError::Metadata { name: name.clone(), why };
         let unsupported = |why: String| ZarrError::Unsupported { name: name.clone(), why };
@@ -98,6 +107,8 @@ impl Variable {
         let chain = Chain::new(taken, codecs, chunk.clone(), element, encoded_max(chunk_bytes));
         let chain = chain.map_err(unsupported)?;
         Ok(Variable {
+            store: store_of.clone(),
+            source,
             dims: dims(&metadata, &attributes, shape.len()).into(),
             name: Arc::from(name.as_str()),
             dtype: unpack.as_ref().map_or(stored, Unpack::dtype),
