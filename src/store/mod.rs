@@ -32,7 +32,7 @@ use crate::item::Pool;
 /// Requests in flight to one store, over all stages that read it, unless it says that these are too
 /// many.
 pub(crate) const REQUESTS: usize = 256;
-/// Files that are read at once.
+/// Files that are read, and sizes that are asked for, at once.
 const FILES: usize = 64;
 
 /// Small objects that are read at once before a run.
@@ -195,12 +195,22 @@ impl Store {
 
     /// The size of an object, from code that is not async. What is not there is `None`.
     pub(crate) fn size_blocking(&self, key: &str) -> Result<Option<u64>, StoreError> {
-        found(match self.0.place {
-            Place::Local(_) => match self.0.place.file(key).and_then(|file| file.metadata()) {
-                Ok(metadata) => Ok(metadata.len()),
-                Err(error) => Err(self.io_failed(key, &error)),
-            },
-            _ => self.blocking(async |client| self.head(&client, key).await),
+        Ok(self.sizes_blocking(&[key.to_owned()])?[0])
+    }
+
+    /// The sizes of objects, from code that is not async. What is not there is `None`.
+    pub(crate) fn sizes_blocking(&self, keys: &[String]) -> Result<Vec<Option<u64>>, StoreError> {
+        if let Place::Local(_) = self.0.place {
+            let size = |key: &String| {
+                let file = self.0.place.file(key).and_then(|file| file.metadata());
+                let file = file.map_err(|error| self.io_failed(key, &error));
+                found(file.map(|metadata| metadata.len()))
+            };
+            return keys.iter().map(size).collect();
+        }
+        self.blocking(async |client| {
+            let size = async |key: &String| found(self.head(&client, key).await);
+            futures::stream::iter(keys).map(size).buffered(FILES).try_collect().await
         })
     }
 

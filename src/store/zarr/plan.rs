@@ -10,7 +10,6 @@ use super::dataset::Dataset;
 use super::error::ZarrError;
 use super::fetch;
 use super::shard::ShardIndex;
-use super::variable::Variable;
 use super::windows::Window;
 use crate::source::{Groups, Index};
 
@@ -142,6 +141,7 @@ pub fn plan(index: &Index<Vec<Window>>) -> Result<Plan, ZarrError> {
         }
     }
     plan.chunks = asked.chunks.len() as u64;
+    plan.wire_bytes += sizes.bytes(&dataset)?;
     plan.sizes_estimated = sizes.estimated;
     plan.looked_at = looked as f64 / batches.max(1) as f64;
     if looked < batches {
@@ -211,7 +211,7 @@ impl Asked {
             }
             let Some(sharding) = &of.sharding else {
                 plan.requests += 1;
-                plan.wire_bytes += sizes.object(of, &object.key)?;
+                *sizes.wanted.entry((object.variable, object.key)).or_default() += 1;
                 continue;
             };
             if self.indexes.insert((of.source, object.key.clone()), ()).is_none() {
@@ -247,29 +247,37 @@ impl Asked {
 /// Sizes of objects, and indexes of shards, as far as the stores tell them at little cost.
 #[derive(Default)]
 struct Sizes {
-    known: BTreeMap<(usize, String), u64>,
+    /// How often objects that are read whole are fetched, by variable and key.
+    wanted: BTreeMap<(usize, String), u64>,
     indexes: BTreeMap<(usize, String), Option<ShardIndex>>,
     estimated: bool,
 }
 
-/// Objects whose size is asked for one by one; that of others is the mean of these.
+/// Objects whose size is asked for; that of others is the mean of these.
 const ASKED: usize = 4096;
 /// Shards whose index is read; others are taken to be like the first.
-const INDEXES: usize = 256;
+const INDEXES: usize = 64;
 
 impl Sizes {
-    fn object(&mut self, of: &Variable, key: &str) -> Result<u64, ZarrError> {
-        let place = (of.source, key.to_owned());
-        if let Some(size) = self.known.get(&place) {
-            return Ok(*size);
+    /// Bytes of all objects that are read whole, as often as they are fetched.
+    fn bytes(&mut self, dataset: &Dataset) -> Result<u64, ZarrError> {
+        let mut bytes = 0;
+        let mut first = std::mem::take(&mut self.wanted).into_iter().peekable();
+        let most = (ASKED / dataset.variables.len().max(1)).max(1);
+        while let Some(((variable, _), _)) = first.peek() {
+            let variable = *variable;
+            let of_variable = std::iter::from_fn(|| first.next_if(|((of, _), _)| *of == variable));
+            let (keys, times): (Vec<_>, Vec<_>) =
+                of_variable.map(|((_, key), times)| (key, times)).unzip();
+            let asked = &keys[..keys.len().min(most)];
+            self.estimated |= asked.len() < keys.len();
+            let sizes = dataset.variables[variable].store.sizes_blocking(asked)?;
+            let sizes: Vec<_> = sizes.into_iter().map(Option::unwrap_or_default).collect();
+            let mean = sizes.iter().sum::<u64>() / sizes.len().max(1) as u64;
+            let sizes = sizes.into_iter().chain(std::iter::repeat(mean));
+            bytes += times.into_iter().zip(sizes).map(|(times, size)| times * size).sum::<u64>();
         }
-        if self.known.len() >= ASKED {
-            self.estimated = true;
-            return Ok(self.known.values().sum::<u64>() / self.known.len() as u64);
-        }
-        let size = of.store.size_blocking(key)?.unwrap_or(0);
-        self.known.insert(place, size);
-        Ok(size)
+        Ok(bytes)
     }
 
     fn index(
