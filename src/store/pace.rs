@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use hdrhistogram::Histogram;
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
@@ -18,6 +19,9 @@ use tokio::time::Instant;
 
 /// No store is left alone for longer than this, whatever it asks for.
 const REST_MAX: Duration = Duration::from_secs(300);
+
+/// So many answers tell how long they take.
+const LEARNED: u64 = 40;
 
 /// The pace at which one store is asked.
 #[derive(Debug)]
@@ -41,6 +45,11 @@ struct State {
     cuts: u64,
     /// Nothing is asked before.
     rest: Option<Instant>,
+    /// How long answers took, in microseconds.
+    took: Histogram<u32>,
+    /// Requests that were answered, and those that were asked a second time meanwhile.
+    answered: u64,
+    hedged: u64,
 }
 
 /// Leave to ask once.
@@ -58,6 +67,9 @@ impl Pace {
             well: 0,
             cuts: 0,
             rest: None,
+            took: Histogram::new_with_bounds(1, 600_000_000, 2).expect("the bounds are in order"),
+            answered: 0,
+            hedged: 0,
         };
         Arc::new(Pace { state: Mutex::new(state), throttled: AtomicU64::new(0) })
     }
@@ -104,13 +116,37 @@ impl Pace {
         self.state.lock().limit
     }
 
+    /// How many requests were asked a second time because the answer took long.
+    pub(super) fn hedged(&self) -> u64 {
+        self.state.lock().hedged
+    }
+
+    /// After how long an answer takes longer than 95 in 100 do, 10 ms at least: asking again would
+    /// take as long. `None` while that is not known.
+    pub(super) fn long(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        let known = state.answered >= LEARNED;
+        known.then(|| Duration::from_micros(state.took.value_at_quantile(0.95).max(10_000)))
+    }
+
+    /// Whether one more request may be asked a second time: one in twenty may, unless the store says
+    /// that it is asked too much.
+    pub(super) fn may_hedge(&self) -> bool {
+        let mut state = self.state.lock();
+        let may = state.limit == state.most && (state.hedged + 1) * 20 <= state.answered;
+        state.hedged += u64::from(may);
+        may
+    }
+
     fn cuts(&self) -> u64 {
         self.state.lock().cuts
     }
 
-    /// An answer went well.
-    pub(super) fn went_well(self: &Arc<Self>) {
+    /// An answer went well, and took so long.
+    pub(super) fn went_well(self: &Arc<Self>, took: Duration) {
         let mut state = self.state.lock();
+        state.took.saturating_record(took.as_micros().try_into().unwrap_or(u64::MAX));
+        state.answered += 1;
         state.well += 1;
         if state.limit < state.most && state.well >= state.limit {
             state.limit += 1;
@@ -239,11 +275,11 @@ mod tests {
         let pace = Pace::new(4);
         pace.too_much(0, None);
         assert_eq!(pace.limit(), 2);
-        pace.went_well();
+        pace.went_well(Duration::ZERO);
         assert_eq!(pace.limit(), 2);
-        pace.went_well();
+        pace.went_well(Duration::ZERO);
         assert_eq!(pace.limit(), 3);
-        (0..100).for_each(|_| pace.went_well());
+        (0..100).for_each(|_| pace.went_well(Duration::ZERO));
         assert_eq!((pace.limit(), free(&pace)), (4, 4));
     }
 
@@ -292,6 +328,23 @@ mod tests {
         pace.too_much(1, Some(Duration::MAX));
         let rest = pace.state.lock().rest.expect("a rest");
         assert!(rest <= Instant::now() + REST_MAX);
+    }
+
+    #[test]
+    fn few_are_asked_twice_and_none_of_a_store_that_is_asked_too_much() {
+        let pace = Pace::new(4);
+        assert_eq!(pace.long(), None);
+        for i in 0..200 {
+            let slow = i % 10 == 9;
+            pace.went_well(Duration::from_millis(if slow { 400 } else { 20 }));
+        }
+        let long = pace.long().expect("known").as_millis();
+        assert!((390..=410).contains(&long), "{long} ms");
+        assert_eq!((0..100).filter(|_| pace.may_hedge()).count(), 10);
+        pace.too_much(0, None);
+        (0..100).for_each(|_| pace.went_well(Duration::ZERO));
+        pace.state.lock().limit = 2;
+        assert!(!pace.may_hedge());
     }
 
     #[test]

@@ -92,6 +92,30 @@ fn a_store_is_asked_as_it_wishes() {
     assert_eq!(store.stats().throttled, 2);
 }
 
+/// A request that takes much longer than others is asked a second time.
+#[test]
+fn what_takes_long_is_asked_twice() {
+    let server = Server::start(store(&["t2m"], &v3([60, 10, 14], [1, 10, 14], &json!([bytes()]))));
+    let hedged: StoreOptions = [("hedge".to_owned(), "true".to_owned())].into();
+    let store = Store::open_with(&server.url, &hedged).expect("opens");
+    let run = || batches(&store, &spec(&["t2m"], &[("time", 1)]), 2).run().expect("runs");
+    for _ in 0..3 {
+        assert_eq!(verify(run(), [60, 10, 14]), 60);
+    }
+    let before = store.stats();
+    server.fault("t2m/c/30/0/0", Trouble::Late);
+    server.requests();
+    assert_eq!(verify(run(), [60, 10, 14]), 60);
+    let asked = server.requests().iter().filter(|r| r.contains("t2m/c/30/0/0")).count();
+    assert_eq!(asked, 2);
+    let after = store.stats();
+    assert!(after.hedged > before.hedged);
+    assert!(after.hedged * 20 <= after.requests, "{after:?}");
+    let wrong: StoreOptions = [("hedge".to_owned(), "perhaps".to_owned())].into();
+    let told = Store::open_with(&server.url, &wrong).expect_err("refused").to_string();
+    assert!(told.contains("write true or false"), "{told}");
+}
+
 /// What was read once is read from disk, whole objects and parts of shards alike, by later epochs
 /// and by other runs; what was damaged since is read from the store again.
 #[test]

@@ -14,6 +14,8 @@ pub(crate) enum Fault {
     Busy(u32),
     /// Answers one request with 429, and asks to be left alone for a second.
     Rest,
+    /// Answers one request so late that nobody waits for it.
+    Late,
     /// Sends half of the body and hangs up, so many times.
     CutOff(u32),
     /// Claims a length of a terabyte.
@@ -108,13 +110,18 @@ fn respond(
         let fault = state.faults.get(key).copied();
         match state.faults.get_mut(key) {
             Some(Fault::Busy(n) | Fault::CutOff(n)) if *n > 0 => *n -= 1,
-            Some(Fault::Busy(_) | Fault::CutOff(_) | Fault::Rest) => {
+            Some(Fault::Busy(_) | Fault::CutOff(_) | Fault::Rest | Fault::Late) => {
                 state.faults.remove(key);
             }
             _ => {}
         }
         (state.objects.get(key).cloned(), fault)
     };
+    if fault == Some(Fault::Late) {
+        // Long enough for the other one; it is never waited for.
+        let (_kept, never) = std::sync::mpsc::channel::<()>();
+        assert!(never.recv_timeout(std::time::Duration::from_secs(20)).is_err());
+    }
     let simple = |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
     let send = |stream: &mut TcpStream, bytes: &[u8]| stream.write_all(bytes).is_ok();
     match (body, fault) {
