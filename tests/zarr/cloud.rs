@@ -92,6 +92,62 @@ fn a_store_is_asked_as_it_wishes() {
     assert_eq!(store.stats().throttled, 2);
 }
 
+/// However many variables and steps a store has, its metadata is read once, and of the data only the
+/// coordinates that are asked for.
+#[test]
+fn a_store_opens_in_few_requests() {
+    // Sixty years of hours, 100 variables.
+    let hours = 60 * 365 * 24;
+    let metadata = |shape: &[u64], dims: &[&str], dtype: &str| {
+        json!({
+            "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": dtype,
+            "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": shape } },
+            "chunk_key_encoding": { "name": "default" }, "fill_value": 0,
+            "codecs": [bytes(), zstd()], "dimension_names": dims,
+            "attributes": { "units": "hours since 1960-01-01" },
+        })
+    };
+    let mut all = serde_json::Map::new();
+    for i in 0..100 {
+        let mut variable = metadata(&[hours, 721, 1440], &["time", "y", "x"], "float32");
+        variable["chunk_grid"]["configuration"]["chunk_shape"] = json!([1, 721, 1440]);
+        all.insert(format!("v{i}"), variable);
+    }
+    all.insert("time".into(), metadata(&[hours], &["time"], "int64"));
+    let group = json!({
+        "zarr_format": 3, "node_type": "group", "consolidated_metadata": { "metadata": all },
+    });
+    let time: Vec<u8> = (0..hours).flat_map(u64::to_le_bytes).collect();
+    let time = frame(&time);
+    let objects = Objects::from([
+        ("zarr.json".to_owned(), serde_json::to_vec(&group).expect("JSON")),
+        ("time/c/0".to_owned(), time),
+    ]);
+    let server = Server::start(objects);
+    let store = Store::open(&server.url).expect("opens");
+    let names: Vec<_> = (0..100).map(|i| format!("v{i}")).collect();
+    let spec = WindowsSpec {
+        variables: names,
+        window: [("time", 2)].into(),
+        select: [("time".to_owned(), "1990..2009".parse().expect("labels"))].into(),
+        ..WindowsSpec::default()
+    };
+    let windows = Pipeline::from(zarr::windows(&store, &spec).expect("windows"));
+    // Five of the twenty years have a leap day.
+    assert_eq!(windows.len_known(), Some((20 * 365 + 5) * 12));
+    let mut requests = server.requests();
+    requests.sort();
+    let top = [".zarray", ".zgroup", ".zmetadata", "time/c/0", "zarr.json"];
+    assert_eq!(requests, top.map(|key| format!("GET {key} -")));
+}
+
+fn frame(bytes: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; zstd_safe::compress_bound(bytes.len())];
+    let len = zstd_safe::compress(&mut frame[..], bytes, 1).expect("compressed");
+    frame.truncate(len);
+    frame
+}
+
 /// A request that takes much longer than others is asked a second time.
 #[test]
 fn what_takes_long_is_asked_twice() {

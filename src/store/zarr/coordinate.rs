@@ -1,15 +1,13 @@
 //! Coordinates: the values along a dimension, by which entries of it can be chosen.
 
-use std::sync::Arc;
-
 use super::calendar::TimeUnits;
 use super::dataset::Dataset;
 use super::decode;
 use super::error::ZarrError;
 use super::fetch;
-use super::spec::{Labels, WindowsSpec};
-use crate::item::{DType, Pool};
-use crate::store::Store;
+use super::meta::Known;
+use super::spec::Labels;
+use crate::item::Pool;
 
 /// The values along a dimension.
 #[derive(Debug)]
@@ -30,25 +28,19 @@ pub(super) struct Entries {
 impl Coordinate {
     /// Reads the variable that is named as its dimension and lies in the group of the variable `of`,
     /// or in one above it.
-    pub(super) fn read(store: &Store, of: &str, dim: &str, len: u64) -> Result<Self, ZarrError> {
+    pub(super) fn read(
+        known: &Known<'_>,
+        of: &str,
+        dim: &str,
+        len: u64,
+    ) -> Result<Self, ZarrError> {
         let wrong = |why: String| ZarrError::Window { dim: dim.to_owned(), why };
-        let open = |name: String| {
-            Dataset::open(
-                store,
-                &WindowsSpec {
-                    variables: vec![name],
-                    dtype: Some(DType::F64),
-                    cache: Some(0),
-                    ..WindowsSpec::default()
-                },
-            )
-        };
         let groups = of.match_indices('/').map(|(at, _)| &of[..=at]).rev().chain([""]);
         let mut found = None;
         for group in groups {
-            match open(format!("{group}{dim}")) {
+            match Dataset::whole(known, format!("{group}{dim}")) {
                 Ok(dataset) => {
-                    found = Some(Arc::new(dataset));
+                    found = Some(dataset);
                     break;
                 }
                 Err(ZarrError::NoVariable { .. }) => {}

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use super::coordinate::{Coordinate, Entries};
 use super::cut::{Along, Axis, Cut};
 use super::error::{ZarrError, hint};
+use super::meta::Known;
 use super::spec::{Edge, Extents, Offsets, WindowsSpec};
 use super::variable::Variable;
-use crate::store::{Store, StoreOptions};
+use crate::store::StoreOptions;
 
 /// A window of a sample: the sample's own, or one of `also`.
 pub(super) struct Part<'a> {
@@ -102,7 +103,7 @@ pub(super) fn known<'a>(dim: &str, lengths: &'a Lengths) -> Result<(&'a Arc<str>
 
 /// The entries that are read of dimensions of which not all are.
 pub(super) fn within(
-    store: &Store,
+    metadata: &Known<'_>,
     spec: &WindowsSpec,
     variables: &[Variable],
     lengths: &Lengths,
@@ -126,7 +127,7 @@ pub(super) fn within(
         }
         let of = variables.iter().find(|variable| variable.dims.contains(name));
         let of = of.map_or("", |variable| &variable.name);
-        let coordinate = Coordinate::read(store, of, dim, len)?;
+        let coordinate = Coordinate::read(metadata, of, dim, len)?;
         let entries = coordinate.find(labels).map_err(|why| wrong(dim, why))?;
         within.insert(Arc::clone(name), entries);
     }
@@ -159,23 +160,23 @@ pub(super) fn split(
 /// How the dimensions that `others`, of the store `other`, share with the sample's variables lie to
 /// theirs, by the coordinates in both stores.
 pub(super) fn align(
-    (store, variables): (&Store, &[Variable]),
-    (other, others): (&Store, &[Variable]),
+    (metadata, variables): (&Known<'_>, &[Variable]),
+    (other, others): (&Known<'_>, &[Variable]),
     lengths: &Lengths,
 ) -> Result<Shifts, ZarrError> {
     let mut shifts = Shifts::new();
     for (dim, len) in self::lengths(others)? {
         let Some(&base) = lengths.get(&dim) else { continue };
-        let coordinate = |store: &Store, variables: &[Variable], len| {
+        let coordinate = |known: &Known<'_>, variables: &[Variable], len| {
             let of = variables.iter().find(|variable| variable.dims.contains(&dim));
-            Coordinate::read(store, of.map_or("", |variable| &variable.name), &dim, len)
+            Coordinate::read(known, of.map_or("", |variable| &variable.name), &dim, len)
         };
-        let here = coordinate(store, variables, base)?;
+        let here = coordinate(metadata, variables, base)?;
         let there = coordinate(other, others, len)?;
         let aligned = here.align(&there).map_err(|why| ZarrError::Align {
             dim: dim.to_string(),
-            one: store.url().to_owned(),
-            other: other.url().to_owned(),
+            one: metadata.store.url().to_owned(),
+            other: other.store.url().to_owned(),
             why,
         })?;
         shifts.insert(dim, Shift { by: aligned.0, len, ring: aligned.1 });

@@ -13,7 +13,7 @@ use super::error::ZarrError;
 use super::fetch::each_chunk;
 use super::index_cache::IndexCache;
 use super::keep::Kept;
-use super::meta;
+use super::meta::Known;
 use super::spec::WindowsSpec;
 use super::variable::{Variable, numbers};
 use crate::item::{DType, Spec};
@@ -49,21 +49,38 @@ pub(super) struct Dataset {
 
 impl Dataset {
     pub(super) fn open(store: &Store, spec: &WindowsSpec) -> Result<Self, ZarrError> {
+        Self::open_known(&Known::read(store)?, spec)
+    }
+
+    /// The whole of one variable, as f64, for what is needed before a run.
+    pub(super) fn whole(known: &Known<'_>, variable: String) -> Result<Arc<Self>, ZarrError> {
+        let spec = WindowsSpec {
+            variables: vec![variable],
+            dtype: Some(DType::F64),
+            cache: Some(0),
+            ..WindowsSpec::default()
+        };
+        Self::open_known(known, &spec).map(Arc::new)
+    }
+
+    fn open_known(metadata: &Known<'_>, spec: &WindowsSpec) -> Result<Self, ZarrError> {
+        let store = metadata.store;
         let mut parts = parts(spec);
         let here = parts.iter().filter(|part| part.elsewhere.is_none());
         let names: Vec<_> = here.flat_map(|part| part.variables).collect();
-        let mut variables = variables_of((store, 0), &names, spec)?;
+        let mut variables = variables_of((metadata, 0), &names, spec)?;
         let lengths = lengths(&variables)?;
-        let mut within = within(store, spec, &variables, &lengths)?;
+        let mut within = within(metadata, spec, &variables, &lengths)?;
         let own = variables.len();
         let elsewhere = parts.iter_mut().filter(|part| part.elsewhere.is_some());
         for (number, part) in elsewhere.enumerate() {
             let Some((url, options)) = part.elsewhere else { continue };
             let other = Store::open_with(url, options)?;
             let names: Vec<_> = part.variables.iter().collect();
+            let other = Known::read(&other)?;
             let others = variables_of((&other, number + 1), &names, spec)?;
             part.source = number + 1;
-            part.shifts = align((store, &variables[..own]), (&other, &others), &lengths)?;
+            part.shifts = align((metadata, &variables[..own]), (&other, &others), &lengths)?;
             common(spec, &part.shifts, &lengths, &mut within)?;
             variables.extend(others);
         }
@@ -84,7 +101,7 @@ impl Dataset {
         };
         let len = len.ok_or_else(too_many)?;
         let choose = |keep: &super::spec::Keep| {
-            Kept::choose(store, keep, &axes, |dims, shape| {
+            Kept::choose(metadata, keep, &axes, |dims, shape| {
                 for (dim, len) in dims.iter().zip(shape) {
                     let (_, other) = known(dim, &lengths)?;
                     if other != *len {
@@ -284,14 +301,14 @@ impl Dataset {
 
 /// The variables `names` of a store, each once.
 fn variables_of(
-    (store, source): (&Store, usize),
+    (known, source): (&Known<'_>, usize),
     names: &[&String],
     spec: &WindowsSpec,
 ) -> Result<Vec<Variable>, ZarrError> {
     let mut seen = std::collections::HashSet::new();
     let names: Vec<_> = names.iter().filter(|name| seen.insert(**name)).copied().cloned().collect();
-    let found = meta::read(store, &names)?.into_iter();
-    found.map(|found| Variable::new((store, source), found, spec.dtype)).collect()
+    let found = known.find(&names)?.into_iter();
+    found.map(|found| Variable::new((known.store, source), found, spec.dtype)).collect()
 }
 
 fn on_disk(store: &Store, disk: &super::spec::Disk) -> Result<Disk, ZarrError> {

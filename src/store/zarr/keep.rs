@@ -7,9 +7,9 @@ use super::dataset::Dataset;
 use super::decode;
 use super::error::ZarrError;
 use super::fetch;
-use super::spec::{Keep, WindowsSpec};
-use crate::item::{DType, Pool};
-use crate::store::Store;
+use super::meta::Known;
+use super::spec::Keep;
+use crate::item::Pool;
 
 /// A mask of more values is refused: it is held in memory while windows are chosen.
 const VALUES_MAX: u64 = 1 << 27;
@@ -42,7 +42,7 @@ impl Kept {
     /// Chooses by the values of the mask. `cut` makes a cut of a variable with the given dimensions
     /// and shape.
     pub(super) fn choose(
-        store: &Store,
+        known: &Known<'_>,
         keep: &Keep,
         axes: &[Axis],
         cut: impl FnOnce(&[Arc<str>], &[u64]) -> Result<Cut, ZarrError>,
@@ -51,13 +51,7 @@ impl Kept {
         if !(keep.share > 0.0 && keep.share <= 1.0) {
             return Err(wrong(format!("a share of {}: write more than 0, at most 1", keep.share)));
         }
-        let spec = WindowsSpec {
-            variables: vec![keep.variable.clone()],
-            dtype: Some(DType::F64),
-            cache: Some(0),
-            ..WindowsSpec::default()
-        };
-        let mask = Arc::new(Dataset::open(store, &spec)?);
+        let mask = Dataset::whole(known, keep.variable.clone())?;
         let shape = mask.variables[0].shape.clone();
         let values = shape.iter().try_fold(1, |n: u64, len| n.checked_mul(*len));
         if values.is_none_or(|values| values > VALUES_MAX) {

@@ -15,64 +15,77 @@ pub(super) struct Found {
     pub(super) metadata: Value,
 }
 
-/// The metadata of `names`, in their order.
-pub(super) fn read(store: &Store, names: &[String]) -> Result<Vec<Found>, ZarrError> {
-    for name in names {
-        let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
-        if !name.split('/').all(plain) {
-            let why = "it is no name: write the path of an array below the store".to_owned();
-            return Err(ZarrError::Unsupported { name: name.clone(), why });
-        }
-    }
-    let top = [".zmetadata", ".zgroup", ".zarray", "zarr.json"].map(str::to_owned);
-    let [consolidated, group_v2, array_v2, top]: [_; 4] =
-        read_all(store, &top)?.try_into().expect("as many answers as keys");
-    let mut known = Map::new();
-    if let Some(top) = top {
-        if top.get("node_type").and_then(Value::as_str) == Some("array") {
-            return Err(ZarrError::IsArray(store.url().to_owned()));
-        }
-        if let Some(Value::Object(all)) = top.pointer("/consolidated_metadata/metadata") {
-            let arrays = all.iter().filter(|(_, m)| m["node_type"] == "array");
-            known.extend(arrays.map(|(name, m)| (name.clone(), m.clone())));
-        }
-    } else if let Some(consolidated) = consolidated {
-        if let Some(Value::Object(all)) = consolidated.get("metadata") {
-            for (key, metadata) in all {
-                if let Some(name) = key.strip_suffix("/.zarray") {
-                    let attributes = all.get(&format!("{name}/.zattrs"));
-                    known.insert(name.to_owned(), with_attributes(metadata, attributes));
+/// What is read first of a store: the metadata of all its variables if it is consolidated.
+pub(super) struct Known<'a> {
+    pub(super) store: &'a Store,
+    arrays: Map<String, Value>,
+}
+
+impl<'a> Known<'a> {
+    pub(super) fn read(store: &'a Store) -> Result<Self, ZarrError> {
+        let top = [".zmetadata", ".zgroup", ".zarray", "zarr.json"].map(str::to_owned);
+        let [consolidated, group_v2, array_v2, top]: [_; 4] =
+            read_all(store, &top)?.try_into().expect("as many answers as keys");
+        let mut arrays = Map::new();
+        if let Some(top) = top {
+            if top.get("node_type").and_then(Value::as_str) == Some("array") {
+                return Err(ZarrError::IsArray(store.url().to_owned()));
+            }
+            if let Some(Value::Object(all)) = top.pointer("/consolidated_metadata/metadata") {
+                let found = all.iter().filter(|(_, m)| m["node_type"] == "array");
+                arrays.extend(found.map(|(name, m)| (name.clone(), m.clone())));
+            }
+        } else if let Some(consolidated) = consolidated {
+            if let Some(Value::Object(all)) = consolidated.get("metadata") {
+                for (key, metadata) in all {
+                    if let Some(name) = key.strip_suffix("/.zarray") {
+                        let attributes = all.get(&format!("{name}/.zattrs"));
+                        arrays.insert(name.to_owned(), with_attributes(metadata, attributes));
+                    }
                 }
             }
+        } else if array_v2.is_some() {
+            return Err(ZarrError::IsArray(store.url().to_owned()));
+        } else if group_v2.is_none() {
+            return Err(ZarrError::NoGroup(store.url().to_owned()));
         }
-    } else if array_v2.is_some() {
-        return Err(ZarrError::IsArray(store.url().to_owned()));
-    } else if group_v2.is_none() {
-        return Err(ZarrError::NoGroup(store.url().to_owned()));
+        Ok(Known { store, arrays })
     }
-    let names_known = || {
-        if known.is_empty() {
-            store.list_blocking()
-        } else {
-            known.keys().cloned().collect::<Vec<_>>()
+
+    /// The metadata of `names`, in their order.
+    pub(super) fn find(&self, names: &[String]) -> Result<Vec<Found>, ZarrError> {
+        for name in names {
+            let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+            if !name.split('/').all(plain) {
+                let why = "it is no name: write the path of an array below the store".to_owned();
+                return Err(ZarrError::Unsupported { name: name.clone(), why });
+            }
         }
-    };
-    if names.is_empty() {
-        return Err(ZarrError::NoVariables(hint("", &names_known())));
-    }
-    let mut found = Vec::with_capacity(names.len());
-    for name in names {
-        let metadata = match known.get(name) {
-            Some(metadata) => Some(metadata.clone()),
-            None => read_array(store, name)?,
+        if names.is_empty() {
+            return Err(ZarrError::NoVariables(hint("", &self.names())));
+        }
+        let find = |name: &String| {
+            let metadata = match self.arrays.get(name) {
+                Some(metadata) => Some(metadata.clone()),
+                None => read_array(self.store, name)?,
+            };
+            let store = || self.store.url().to_owned();
+            let missing = || ZarrError::NoVariable {
+                name: name.clone(),
+                store: store(),
+                hint: hint(name, &self.names()),
+            };
+            Ok(Found { name: name.clone(), metadata: metadata.ok_or_else(missing)? })
         };
-        let Some(metadata) = metadata else {
-            let (name, hint) = (name.clone(), hint(name, &names_known()));
-            return Err(ZarrError::NoVariable { name, store: store.url().to_owned(), hint });
-        };
-        found.push(Found { name: name.clone(), metadata });
+        names.iter().map(find).collect()
     }
-    Ok(found)
+
+    fn names(&self) -> Vec<String> {
+        match self.arrays.is_empty() {
+            true => self.store.list_blocking(),
+            false => self.arrays.keys().cloned().collect(),
+        }
+    }
 }
 
 /// The metadata of an array that no consolidated metadata names.
