@@ -245,3 +245,45 @@ fn operators_of_ones_own_are_one_line_each() {
     let items: Vec<_> = pipeline.run().expect("runs").map(|item| item.expect("no fault")).collect();
     assert_eq!(items, [vec![10, 11], vec![12, 13], vec![14]]);
 }
+
+/// What editors are told of a definition: every file that runs fits, and what is wrong in one place
+/// does not.
+#[test]
+fn the_schema_fits_what_is_right_and_nothing_else() {
+    let schema = Catalog::builtin().schema();
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    let read = |text: &str| -> serde_json::Value { serde_saphyr::from_str(text).expect("YAML") };
+    for file in yaml_in("pipelines") {
+        let text = std::fs::read_to_string(&file).expect("readable");
+        let errors: Vec<_> =
+            validator.iter_errors(&read(&text)).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{}: {errors:#?}", file.display());
+    }
+    let good = "version: 1\nstages:\n  - zarr.windows: { store: s, variables: [a], window: { time: 1 } }\n  - batch: 4\n";
+    assert!(validator.is_valid(&read(good)));
+    let wrong = [
+        ("version: 1", "version: 2"),
+        ("stages", "stage"),
+        ("zarr.windows", "zarr.window"),
+        ("variables: [a]", "variabels: [a]"),
+        (", variables: [a]", ""),
+        ("time: 1", "time: one"),
+        ("batch: 4", "batch: four"),
+        ("- batch: 4", "- shuffle"),
+        ("variables: [a]", "variables: [a], dtype: float"),
+        ("batch: 4", "batch: 4\n    workers: 0"),
+        ("batch: 4", "batch: 4\n    wrokers: 2"),
+        ("batch: 4", "batch: 4\n    retry: { max: 2, of: 3 }"),
+        ("batch: 4", "batch: 4\n    shuffle: full"),
+        ("version: 1", "version: 1\nvars: { a: { type: number } }"),
+        ("version: 1", "version: 1\nrun: { sede: 1 }"),
+    ];
+    for (from, to) in wrong {
+        assert!(good.contains(from));
+        assert!(!validator.is_valid(&read(&good.replacen(from, to, 1))), "{to}");
+    }
+    assert!(validator.is_valid(&read(&good.replace("[a]", "[a], dtype: float32"))));
+    // A variable may stand anywhere.
+    let variables = good.replace("time: 1", "time: $(n)").replace("batch: 4", "batch: $(size)");
+    assert!(validator.is_valid(&read(&variables)));
+}

@@ -1,4 +1,4 @@
-//! The command line: `run`, `check`, `plan`, `ops`. A library, so that a user's binary has the same commands
+//! The command line: `run`, `check`, `plan`, `ops`, `schema`. A library, so that a user's binary has the same commands
 //! with their stages in them.
 //!
 //! Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 the run failed, 2 the file or the
@@ -38,6 +38,9 @@ enum Command {
     Plan(plan::Args),
     /// Lists the operators that a pipeline can be built of
     Ops(ops::Args),
+    /// Prints the JSON Schema of definitions, for editors: begin a file with
+    /// `# yaml-language-server: $schema=forebay.schema.json`
+    Schema,
     /// Prints a completion script for a shell
     Completions {
         /// The shell
@@ -85,6 +88,10 @@ pub fn main(catalog: Catalog) -> ExitCode {
             Command::Check(args) => check::check(&args, &catalog),
             Command::Plan(args) => plan::plan(&args, &catalog),
             Command::Ops(args) => ops::ops(&args, &catalog),
+            Command::Schema => {
+                terminal::out_json(&catalog.schema());
+                Exit::Done
+            }
             Command::Completions { shell } => {
                 let mut command = Cli::command();
                 let name = command.get_name().to_owned();

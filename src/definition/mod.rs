@@ -8,6 +8,7 @@ mod catalog;
 mod check;
 mod keys;
 mod problem;
+mod schema;
 mod stages;
 mod tree;
 mod units;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 /// The type of a tensor's elements. Definitions may name it as numpy does, too: `float32`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum DType {
@@ -46,6 +46,21 @@ impl DType {
             DType::I32 | DType::U32 | DType::F32 => 4,
             DType::I64 | DType::U64 | DType::F64 => 8,
         }
+    }
+}
+
+// By hand, as a derived one leaves numpy's names out.
+impl schemars::JsonSchema for DType {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "DType".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "enum": [
+            "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64",
+            "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
+            "bfloat16", "float32", "float64",
+        ]})
     }
 }
 
