@@ -83,7 +83,7 @@ pub fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// `text` without what URLs in it may tell: user and password, and everything behind a `?`.
-pub(super) fn redacted(text: &str) -> String {
+pub(crate) fn redacted(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {

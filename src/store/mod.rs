@@ -24,6 +24,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::{GetOptions, GetRange, ObjectStore};
 
 pub(crate) use disk::Disk;
+pub(crate) use error::redacted;
 pub use error::{StoreError, is_transient};
 use pace::Pace;
 use place::Place;

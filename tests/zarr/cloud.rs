@@ -294,6 +294,15 @@ fn credentials_are_never_shown() {
     if let Err(error) = zarr::windows(&store, &spec(&["t2m"], &[])) {
         shown += &format!("{error} {error:?}");
     }
+    // A store that is named in what windows are asked for.
+    let rain = zarr::Also { store: Some(url.clone()), options, ..zarr::Also::default() };
+    let both =
+        WindowsSpec { also: [("rain".to_owned(), rain)].into(), ..spec(&["t2m"], &[("time", 1)]) };
+    shown += &format!("{both:?}");
+    let server = Server::start(objects());
+    let here = Store::open(&server.url).expect("opens");
+    let failed = zarr::windows(&here, &both).expect_err("nobody answers there");
+    shown += &format!("{failed} {failed:?}");
     for wrong in [format!("ftp://user:{secret}@host/x"), format!("s3://{secret}@/x?y={secret}")] {
         if let Err(error) = Store::open(&wrong) {
             shown += &format!("{error} {error:?}");

@@ -17,7 +17,7 @@ pub use entries::{Labels, Span};
 pub use split::Split;
 
 use crate::item::DType;
-use crate::store::StoreOptions;
+use crate::store::{StoreOptions, redacted};
 
 /// Which variables, and how they are cut into windows.
 ///
@@ -91,7 +91,7 @@ pub struct Disk {
 }
 
 /// Another window of a sample.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Also {
     /// Its variables. Default: those of the sample.
@@ -110,6 +110,20 @@ pub struct Also {
     /// How far behind the sample's window it begins, such as `{ time: 2 }`; before it, if negative.
     #[serde(default)]
     pub offset: Offsets,
+}
+
+// By hand: options may be secrets.
+impl fmt::Debug for Also {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Also { variables, store, options, window, offset } = self;
+        f.debug_struct("Also")
+            .field("variables", variables)
+            .field("store", &store.as_deref().map(redacted))
+            .field("options", &options.keys())
+            .field("window", window)
+            .field("offset", offset)
+            .finish()
+    }
 }
 
 /// Which windows are kept.
