@@ -14,7 +14,7 @@ use crate::item::Pool;
 /// A mask of more values is refused: it is held in memory while windows are chosen.
 const VALUES_MAX: u64 = 1 << 27;
 /// More places are refused: the numbers of those that are kept are held in memory.
-const PLACES_MAX: u64 = 1 << 28;
+const PLACES_MAX: u64 = 1 << 26;
 
 /// The windows that are kept, numbered with the places that the mask chose running fastest.
 #[derive(Debug)]
