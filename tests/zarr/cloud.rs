@@ -158,15 +158,18 @@ fn what_takes_long_is_asked_twice() {
     for _ in 0..3 {
         assert_eq!(verify(run(), [60, 10, 14]), 60);
     }
-    let before = store.stats();
-    server.fault("t2m/c/30/0/0", Trouble::Late);
-    server.requests();
-    assert_eq!(verify(run(), [60, 10, 14]), 60);
-    let asked = server.requests().iter().filter(|r| r.contains("t2m/c/30/0/0")).count();
-    assert_eq!(asked, 2);
-    let after = store.stats();
-    assert!(after.hedged > before.hedged);
-    assert!(after.hedged * 20 <= after.requests, "{after:?}");
+    // On a machine that is busy with other things many answers take long, and only one in twenty
+    // may be asked for twice: this one may have to wait for its turn.
+    let asked_twice = (0..20).any(|_| {
+        server.fault("t2m/c/30/0/0", Trouble::Late);
+        server.requests();
+        assert_eq!(verify(run(), [60, 10, 14]), 60);
+        let requests = server.requests();
+        requests.iter().filter(|request| request.contains("t2m/c/30/0/0")).count() == 2
+    });
+    let stats = store.stats();
+    assert!(asked_twice, "{stats:?}");
+    assert!(stats.hedged > 0 && stats.hedged * 20 <= stats.requests, "{stats:?}");
     let wrong: StoreOptions = [("hedge".to_owned(), "perhaps".to_owned())].into();
     let told = Store::open_with(&server.url, &wrong).expect_err("refused").to_string();
     assert!(told.contains("write true or false"), "{told}");

@@ -14,7 +14,7 @@ pub(crate) enum Fault {
     Busy(u32),
     /// Answers one request with 429, and asks to be left alone for a second.
     Rest,
-    /// Answers one request so late that nobody waits for it.
+    /// Answers one request late.
     Late,
     /// Sends half of the body and hangs up, so many times.
     CutOff(u32),
@@ -118,9 +118,9 @@ fn respond(
         (state.objects.get(key).cloned(), fault)
     };
     if fault == Some(Fault::Late) {
-        // Long enough for the other one; it is never waited for.
+        // Long enough for another one.
         let (_kept, never) = std::sync::mpsc::channel::<()>();
-        assert!(never.recv_timeout(std::time::Duration::from_secs(20)).is_err());
+        assert!(never.recv_timeout(std::time::Duration::from_secs(2)).is_err());
     }
     let simple = |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
     let send = |stream: &mut TcpStream, bytes: &[u8]| stream.write_all(bytes).is_ok();
