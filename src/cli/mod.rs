@@ -1,5 +1,5 @@
-//! The command line: `run`, `check`, `plan`, `ops`, `schema`. A library, so that a user's binary has the same commands
-//! with their stages in them.
+//! The command line: `run`, `check`, `plan`, `ops`, `schema`. A library, so that a user's binary has
+//! the same commands with their stages in them.
 //!
 //! Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 the run failed, 2 the file or the
 //! command is wrong, 3 done but items were skipped, 130 interrupted.

@@ -5,6 +5,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::catalog::{Catalog, Operator};
 use super::keys::KEYS;
+use super::stages::KINDS;
+use super::vars::TYPES;
 
 impl Catalog {
     /// The JSON Schema (draft 2020-12) of definitions that are built of these operators.
@@ -47,7 +49,7 @@ impl Catalog {
                 "defaults": {
                     "description": "Runtime keys of all stages of a kind.",
                     "type": "object",
-                    "propertyNames": { "enum": ["io", "cpu", "device"] },
+                    "propertyNames": { "enum": KINDS },
                     "additionalProperties": { "$ref": "#/$defs/runtime" },
                 },
                 "stages": {
@@ -258,7 +260,7 @@ fn runtime() -> Map<String, Json> {
     all.insert("runtime".into(), object(Json::Object(runtime_keys), &[]));
     let scalar = json!({ "type": ["string", "number", "boolean"] });
     all.insert("var".into(), object(json!({
-        "type": { "enum": ["text", "int", "float", "bool", "url", "path", "size", "time"] },
+        "type": { "enum": TYPES },
         "default": scalar,
         "env": { "type": "string", "description": "The environment variable that it is taken from." },
         "doc": { "type": "string" },

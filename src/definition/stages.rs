@@ -12,6 +12,9 @@ use super::vars::scalar;
 use crate::options::Options;
 use crate::stage::Kind;
 
+/// The kinds of stages that `defaults` can be given for.
+pub(super) const KINDS: [&str; 3] = ["io", "cpu", "device"];
+
 /// The runtime keys that hold for all stages, or for those of a kind.
 pub(super) struct Defaults {
     all: Options,
@@ -20,7 +23,6 @@ pub(super) struct Defaults {
 
 impl Defaults {
     pub(super) fn read(block: Option<&Node>, problems: &mut Vec<Problem>) -> Self {
-        const KINDS: [&str; 3] = ["io", "cpu", "device"];
         let mut defaults = Defaults { all: Options::default(), by_kind: BTreeMap::new() };
         let Some(block) = block else { return defaults };
         let known: Vec<_> = keys::KEYS[3..].iter().chain(&KINDS).copied().collect();

@@ -9,7 +9,7 @@ use super::tree::{Key, Node, Place, Value};
 use super::units;
 
 /// The types that a variable can be declared with.
-const TYPES: [&str; 8] = ["text", "int", "float", "bool", "url", "path", "size", "time"];
+pub(super) const TYPES: [&str; 8] = ["text", "int", "float", "bool", "url", "path", "size", "time"];
 /// The keys of a declaration.
 const KEYS: [&str; 4] = ["type", "default", "env", "doc"];
 

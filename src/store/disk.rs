@@ -17,6 +17,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::pace::Pace;
+use super::sample::is_stale;
+use super::{FILES, on_a_blocking_thread};
 use crate::item::Pool;
 
 const MAGIC: [u8; 8] = *b"forebay1";
@@ -24,10 +26,6 @@ const MAGIC: [u8; 8] = *b"forebay1";
 const HEADER: usize = 8 + 4 + 4 + 8;
 /// A file that is used is marked as used at most this often.
 const MARK: Duration = Duration::from_secs(600);
-/// What a killed process left behind is removed after this time.
-const STALE: Duration = Duration::from_secs(3600);
-/// Files that are read or written at once.
-const FILES: usize = 64;
 
 /// A cache on local disk.
 #[derive(Debug)]
@@ -98,10 +96,7 @@ impl Disk {
     ) -> T {
         let _permit = self.0.pace.permit(turn).await;
         let inner = Arc::clone(&self.0);
-        match tokio::task::spawn_blocking(move || run(&inner)).await {
-            Ok(result) => result,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
+        on_a_blocking_thread(move || run(&inner)).await
     }
 }
 
@@ -212,7 +207,7 @@ fn all_files(folder: &Path) -> Vec<Kept> {
         let path = entry.path();
         if !entry.file_name().to_string_lossy().starts_with("part-") {
             files.push(Kept { path, len: metadata.len(), used });
-        } else if used.elapsed().is_ok_and(|age| age > STALE)
+        } else if is_stale(&metadata)
             && let Err(error) = fs::remove_file(path)
         {
             tracing::debug!(%error, "an unfinished file is left in the cache");

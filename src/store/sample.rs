@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -141,14 +141,17 @@ fn remove_stale(cache: &Path) {
     let Ok(entries) = cache.read_dir() else { return };
     for entry in entries.flatten() {
         let stale = entry.file_name().to_string_lossy().contains(".part-")
-            && entry
-                .metadata()
-                .and_then(|m| m.modified())
-                .is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > STALE));
+            && entry.metadata().is_ok_and(|metadata| is_stale(&metadata));
         if stale && let Err(error) = fs::remove_dir_all(entry.path()) {
             tracing::debug!(%error, "an unfinished sample is left behind");
         }
     }
+}
+
+/// Whether what a process is writing has not changed for so long that the process must be gone.
+pub(super) fn is_stale(metadata: &fs::Metadata) -> bool {
+    let age = metadata.modified().ok().and_then(|at| at.elapsed().ok());
+    age.is_some_and(|age| age > STALE)
 }
 
 fn write_all(root: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> io::Result<()> {

@@ -57,6 +57,14 @@ pub(crate) fn zstd() -> Value {
     json!({ "name": "zstd", "configuration": { "level": 1, "checksum": true } })
 }
 
+fn objects_of(memory: &MemoryStore) -> Objects {
+    let object = |key: zarrs::storage::StoreKey| {
+        let value = memory.get(&key).expect("readable").expect("there");
+        (key.to_string(), value.to_vec())
+    };
+    memory.list().expect("keys").into_iter().map(object).collect()
+}
+
 /// Writes the self-checking values of the variables `names`, each with `metadata`.
 pub(crate) fn store(names: &[&str], metadata: &Value) -> Objects {
     let memory = Arc::new(MemoryStore::new());
@@ -75,11 +83,7 @@ pub(crate) fn store(names: &[&str], metadata: &Value) -> Objects {
         let whole = ArraySubset::new_with_shape(shape);
         array.store_array_subset(&whole, &values).expect("written");
     }
-    let mut objects = Objects::new();
-    for key in memory.list().expect("keys") {
-        let value = memory.get(&key).expect("readable").expect("there");
-        objects.insert(key.to_string(), value.to_vec());
-    }
+    let mut objects = objects_of(&memory);
     let json = |value: &Value| serde_json::to_vec(value).expect("JSON");
     if metadata["zarr_format"] == 3 {
         let all: serde_json::Map<_, _> =
@@ -120,11 +124,7 @@ pub(crate) fn numbered(dims: &[(&str, u64)]) -> Objects {
     let values: Vec<f64> = (0..shape.iter().product::<u64>()).map(|i| i as f64).collect();
     let whole = ArraySubset::new_with_shape(shape);
     array.store_array_subset(&whole, &values).expect("written");
-    let mut objects = Objects::new();
-    for key in memory.list().expect("keys") {
-        let value = memory.get(&key).expect("readable").expect("there");
-        objects.insert(key.to_string(), value.to_vec());
-    }
+    let mut objects = objects_of(&memory);
     let group = json!({ "zarr_format": 3, "node_type": "group" });
     objects.insert("zarr.json".into(), serde_json::to_vec(&group).expect("JSON"));
     objects.insert("v/zarr.json".into(), serde_json::to_vec(&metadata).expect("JSON"));

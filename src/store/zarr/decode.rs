@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
 use zarrs::array::ArraySubset;
 
-use super::cut::Cut;
+use super::cut::{Cut, Piece};
 use super::dataset::Dataset;
 use super::disjoint::Target;
 use super::error::DecodeError;
@@ -46,10 +46,12 @@ pub(super) fn batch(pool: &Pool, encoded: Encoded) -> Result<Batch, DecodeError>
         })
         .collect();
     pad(&dataset, &targets, &shapes, &starts)?;
+    let pieces = |starts: &Vec<u64>| dataset.cuts.iter().map(|cut| cut.pieces(starts)).collect();
+    let pieces: Vec<Vec<Vec<Piece>>> = starts.iter().map(pieces).collect();
     let place = |chunk: &Chunk| {
         let of = &dataset.variables[chunk.variable];
-        let placing = Placing { dataset: &dataset, of, targets: &targets };
-        placing.place(chunk, &starts, pool).map_err(|why| DecodeError { key: key(of, chunk), why })
+        let placing = Placing { dataset: &dataset, of, pieces: &pieces, targets: &targets };
+        placing.place(chunk, pool).map_err(|why| DecodeError { key: key(of, chunk), why })
     };
     // Where there are no threads to share the work, none are started.
     match rayon::current_thread_index() {
@@ -115,6 +117,8 @@ fn key(of: &Variable, chunk: &Chunk) -> String {
 struct Placing<'a> {
     dataset: &'a Dataset,
     of: &'a Variable,
+    /// What each window takes of the variable of each cut.
+    pieces: &'a [Vec<Vec<Piece>>],
     targets: &'a [Target<'a>],
 }
 
@@ -129,8 +133,8 @@ struct Part<'a> {
 }
 
 impl Placing<'_> {
-    fn place(&self, chunk: &Chunk, starts: &[Vec<u64>], pool: &Pool) -> Result<(), String> {
-        let part = |user: &User| self.part(chunk, *user, &starts[user.window as usize]);
+    fn place(&self, chunk: &Chunk, pool: &Pool) -> Result<(), String> {
+        let part = |user: &User| self.part(chunk, *user);
         let parts: Vec<_> = chunk.users.iter().map(part).collect();
         let encoded = match &chunk.data {
             Data::Fill => {
@@ -175,11 +179,9 @@ impl Placing<'_> {
         })
     }
 
-    /// What a piece of a window whose axes begin at `starts` takes of the chunk.
-    fn part(&self, chunk: &Chunk, user: User, starts: &[u64]) -> Part<'_> {
-        let cut = &self.dataset.cuts[user.cut as usize];
-        let pieces = cut.pieces(starts);
-        let piece = &pieces[user.piece as usize];
+    /// What a piece of a window takes of the chunk.
+    fn part(&self, chunk: &Chunk, user: User) -> Part<'_> {
+        let piece = &self.pieces[user.window as usize][user.cut as usize][user.piece as usize];
         let window = u64::from(user.window);
         let mut to: Vec<Range<u64>> = Vec::with_capacity(piece.from.len() + 1);
         to.push(window..window + 1);
