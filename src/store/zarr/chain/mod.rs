@@ -1,0 +1,131 @@
+//! How chunks become elements: compressions and checksums are undone here, within the memory that a
+//! chunk can have; what lies below them is zarrs' to decode.
+//!
+//! A few bytes can claim to be a terabyte, or be one once they are decompressed. So nothing here
+//! believes a header: every layer is undone into memory of the size that it must have.
+
+mod layer;
+mod taken;
+
+use std::sync::Arc;
+
+use zarrs::array::codec::CodecChain;
+use zarrs::array::codec::api::ArrayToBytesCodecTraits as _;
+use zarrs::array::{
+    ArrayBytesDecodeIntoTarget, BytesRepresentation, ChunkShape, CodecOptions, DataType, FillValue,
+};
+use zarrs::metadata::v3::MetadataV3;
+
+pub(super) use taken::Taken;
+
+use crate::item::Pool;
+use layer::{Layer, Undo, check_blosc, codec_of, undo_all};
+use taken::Name;
+
+/// The codecs of a variable's chunks, or of the inner chunks of its shards.
+pub(super) struct Chain {
+    /// Outermost first.
+    layers: Vec<Layer>,
+    rest: Arc<CodecChain>,
+    /// Whether the rest is nothing but elements as this machine stores them.
+    is_plain: bool,
+    /// Whether the rest begins with blosc, whose header says how much memory it takes.
+    is_blosc: bool,
+    shape: ChunkShape,
+    dtype: DataType,
+    fill: FillValue,
+    /// Bytes of all elements.
+    bytes: u64,
+}
+
+impl Chain {
+    /// What is left when `taken` is taken off is `rest`. `most` is what an encoded chunk has at most.
+    pub(super) fn new(
+        taken: Taken,
+        rest: Arc<CodecChain>,
+        shape: ChunkShape,
+        (dtype, fill): (DataType, FillValue),
+        most: u64,
+    ) -> Result<Self, String> {
+        let elements: u64 = shape.iter().map(|n| n.get()).product();
+        let bytes = elements * dtype.fixed_size().unwrap_or(1) as u64;
+        let mut within = rest
+            .encoded_representation(&shape, &dtype, &fill)
+            .map_err(|error| error.to_string())?;
+        let mut layers = Vec::new();
+        for name in taken.0.into_iter().rev() {
+            let exact = matches!(within, BytesRepresentation::FixedSize(_));
+            let size = within.size().unwrap_or(most).min(most);
+            let mut outside = BytesRepresentation::UnboundedSize;
+            let undo = match name {
+                Name::Plain(plain) => Undo::Plain(plain),
+                // Any will do: how a chunk was compressed stands in its header.
+                Name::Blosc => Undo::Blosc(codec_of(&serde_json::json!({
+                    "name": "blosc",
+                    "configuration": {
+                        "cname": "lz4", "clevel": 5, "shuffle": "noshuffle", "blocksize": 0,
+                    },
+                }))?),
+                Name::Other(codec) => {
+                    let codec = codec_of(&codec)?;
+                    outside = codec.encoded_representation(&within);
+                    Undo::Zarrs(codec, within)
+                }
+            };
+            layers.push(Layer { undo, most: size, exact });
+            within = outside;
+        }
+        layers.reverse();
+        let codecs = rest.create_metadatas(&Default::default());
+        let is_blosc = codecs.last().is_some_and(|codec| codec.name() == "blosc");
+        let is_plain = matches!(&codecs[..], [only] if is_native(only, &dtype));
+        Ok(Chain { layers, rest, is_plain, is_blosc, shape, dtype, fill, bytes })
+    }
+
+    /// Whether its elements can be written without anything between.
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
+    /// Writes the elements of a plain chunk.
+    pub(super) fn fill(&self, encoded: &[u8], to: &mut [u8], pool: &Pool) -> Result<(), String> {
+        let Some((last, outer)) = self.layers.split_last() else {
+            let (got, want) = (encoded.len(), to.len());
+            if got != want {
+                return Err(format!("it has {got} bytes instead of {want}"));
+            }
+            to.copy_from_slice(encoded);
+            return Ok(());
+        };
+        let held = undo_all(outer, encoded, pool)?;
+        last.undo(held.as_deref().unwrap_or(encoded), to).map(|_| ())
+    }
+
+    /// Decodes a chunk into a part of a tensor that has as many elements.
+    pub(super) fn decode_into(
+        &self,
+        encoded: &[u8],
+        to: ArrayBytesDecodeIntoTarget<'_>,
+        pool: &Pool,
+    ) -> Result<(), String> {
+        let held = undo_all(&self.layers, encoded, pool)?;
+        let bytes = held.as_deref().unwrap_or(encoded);
+        if self.is_blosc {
+            check_blosc(bytes, self.bytes)?;
+        }
+        // The work is split over chunks, not inside them.
+        let options = CodecOptions::default().with_concurrent_target(1);
+        self.rest
+            .decode_into(bytes.into(), &self.shape, &self.dtype, &self.fill, to, &options)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Whether the codec is `bytes` in this machine's order.
+fn is_native(codec: &MetadataV3, dtype: &DataType) -> bool {
+    let endian = codec.configuration().and_then(|configuration| configuration.get("endian"));
+    let native = if cfg!(target_endian = "little") { "little" } else { "big" };
+    let has_order = dtype.fixed_size() != Some(1);
+    codec.name() == "bytes"
+        && (!has_order || endian.and_then(|endian| endian.as_str()) == Some(native))
+}
