@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::any::{Order, Same};
 use super::catalog::Catalog;
-use super::units;
+use super::values::{DiskCache, Size};
 use crate::item::{Batch, DType};
 use crate::ops::Stats;
 use crate::stage::Kind;
@@ -68,59 +68,6 @@ struct ZarrWindows {
     /// `{ bytes: 50GiB, path: /scratch/chunks }`. Not used for a store on this machine.
     #[serde(default)]
     disk: Option<DiskCache>,
-}
-
-/// A cache on local disk: how much it holds, or that and where it lies.
-struct DiskCache(zarr::Disk);
-
-impl<'de> Deserialize<'de> for DiskCache {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Whole {
-            bytes: Size,
-            path: Option<std::path::PathBuf>,
-        }
-        struct Either;
-        impl<'de> serde::de::Visitor<'de> for Either {
-            type Value = DiskCache;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a size such as 50GiB, or { bytes: 50GiB, path: /scratch/chunks }")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<DiskCache, E> {
-                let bytes = units::bytes(text).map_err(E::custom)?;
-                Ok(DiskCache(zarr::Disk { bytes, path: None }))
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                map: A,
-            ) -> Result<DiskCache, A::Error> {
-                let map = serde::de::value::MapAccessDeserializer::new(map);
-                let Whole { bytes: Size(bytes), path } = Whole::deserialize(map)?;
-                Ok(DiskCache(zarr::Disk { bytes, path }))
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
-}
-
-impl JsonSchema for DiskCache {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "DiskCache".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let size = generator.subschema_for::<Size>();
-        schemars::json_schema!({ "anyOf": [size, {
-            "type": "object",
-            "properties": { "bytes": size, "path": { "type": "string" } },
-            "required": ["bytes"],
-            "additionalProperties": false,
-        }]})
-    }
 }
 
 /// Fetches the encoded chunks of windows, each chunk once.
@@ -274,26 +221,6 @@ impl JsonSchema for ShuffleBy {
         schemars::json_schema!({
             "anyOf": [{ "enum": ["full", "chunks"] }, { "type": "integer", "minimum": 1 }]
         })
-    }
-}
-
-/// A size in bytes, with its unit.
-struct Size(u64);
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'_, str>>::deserialize(deserializer)?;
-        units::bytes(&text).map(Size).map_err(serde::de::Error::custom)
-    }
-}
-
-impl JsonSchema for Size {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Size".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "pattern": "^[0-9.]+ *([kKMGT]i?)?B$" })
     }
 }
 

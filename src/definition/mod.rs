@@ -12,6 +12,7 @@ mod schema;
 mod stages;
 mod tree;
 mod units;
+mod values;
 mod vars;
 
 use std::collections::BTreeMap;

@@ -2,12 +2,10 @@
 
 use super::calendar::TimeUnits;
 use super::dataset::Dataset;
-use super::decode;
 use super::error::ZarrError;
-use super::fetch;
 use super::meta::Known;
+use super::request::first_blocking;
 use super::spec::Labels;
-use crate::item::Pool;
 
 /// The values along a dimension.
 #[derive(Debug)]
@@ -65,7 +63,7 @@ impl Coordinate {
         let time = TimeUnits::new(units, attribute("calendar")).transpose().map_err(wrong)?;
         let east = ["degrees_east", "degree_east", "degrees_E", "degree_E"].contains(&units);
         let is_longitude = east || ["longitude", "lon"].contains(&dim);
-        let batch = decode::batch(&Pool::default(), fetch::whole_blocking(&dataset)?)?;
+        let batch = first_blocking(&dataset)?;
         let values = batch.tensors()[0].elements::<f64>().to_vec();
         Ok(Coordinate { values, time, is_longitude })
     }

@@ -29,7 +29,6 @@ const CHUNKS_MAX: u64 = 1 << 22;
 
 /// Variables and how they are cut into windows.
 pub(super) struct Dataset {
-    pub(super) store: Store,
     pub(super) variables: Vec<Variable>,
     /// The tensors of a batch.
     pub(super) cuts: Vec<Cut>,
@@ -116,18 +115,17 @@ impl Dataset {
             })
         };
         let kept = spec.keep.as_ref().map(choose).transpose()?;
-        let (store, indexes) = (store.clone(), IndexCache::default());
+        let indexes = IndexCache::default();
         let budget = spec.cache.unwrap_or(CACHE);
         let cache = (budget > 0).then(|| ChunkCache::new(budget));
         let disk = match &spec.disk {
             Some(disk) if variables.iter().any(|variable| !variable.store.is_local()) => {
-                Some(on_disk(&store, disk)?)
+                Some(disk_of(store, disk)?)
             }
             _ => None,
         };
         let turns = AtomicU64::new(0);
-        let dataset =
-            Dataset { store, variables, cuts, indexes, cache, disk, turns, axes, len, kept };
+        let dataset = Dataset { variables, cuts, indexes, cache, disk, turns, axes, len, kept };
         dataset.check()?;
         Ok(dataset)
     }
@@ -311,7 +309,7 @@ fn variables_of(
     found.map(|found| Variable::new((known.store, source), found, spec.dtype)).collect()
 }
 
-fn on_disk(store: &Store, disk: &super::spec::Disk) -> Result<Disk, ZarrError> {
+fn disk_of(store: &Store, disk: &super::spec::Disk) -> Result<Disk, ZarrError> {
     let folder = match &disk.path {
         Some(path) => path.clone(),
         None => sample::cache_folder().ok_or(ZarrError::NoCache)?.join("chunks"),
@@ -329,10 +327,9 @@ impl std::fmt::Debug for Dataset {
         let variables: Vec<_> = self
             .variables
             .iter()
-            .map(|v| format!("{} {:?} chunk {:?}", v.name, v.shape, numbers(&v.chunk)))
+            .map(|v| format!("{}/{} {:?} chunk {:?}", v.store, v.name, v.shape, numbers(&v.chunk)))
             .collect();
         f.debug_struct("Dataset")
-            .field("store", &self.store)
             .field("variables", &variables)
             .field("axes", &self.axes)
             .finish_non_exhaustive()

@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use super::cut::{Axis, Cut};
 use super::dataset::Dataset;
-use super::decode;
 use super::error::ZarrError;
-use super::fetch;
 use super::meta::Known;
+use super::request::first_blocking;
 use super::spec::Keep;
-use crate::item::Pool;
 
 /// A mask of more values is refused: it is held in memory while windows are chosen.
 const VALUES_MAX: u64 = 1 << 27;
@@ -70,7 +68,7 @@ impl Kept {
         let count = count.ok_or_else(|| {
             wrong(format!("more than {PLACES_MAX} places: choose fewer by `stride` or `select`"))
         })?;
-        let batch = decode::batch(&Pool::default(), fetch::whole_blocking(&mask)?)?;
+        let batch = first_blocking(&mask)?;
         let hits = Sums::new(&shape, batch.tensors()[0].elements::<f64>(), |value| {
             keep.min.is_none_or(|min| value >= min) && keep.max.is_none_or(|max| value <= max)
         });

@@ -16,6 +16,7 @@ mod index_cache;
 mod keep;
 mod meta;
 mod plan;
+mod request;
 mod shard;
 mod spec;
 mod unpack;

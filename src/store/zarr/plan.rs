@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::cache::{ChunkCache, ChunkId};
 use super::dataset::Dataset;
 use super::error::ZarrError;
-use super::fetch;
 use super::shard::ShardIndex;
 use super::windows::Window;
+use super::{fetch, request};
 use crate::source::{Groups, Index};
 
 /// Groups of windows that the source is ahead of the fetch: the default buffer.
@@ -292,7 +292,7 @@ impl Sizes {
                 self.estimated = true;
                 return Ok(self.indexes.values().next().expect("many are known"));
             }
-            let index = fetch::index_blocking(dataset, variable, key)?;
+            let index = request::index_blocking(dataset, variable, key)?;
             self.indexes.insert(place.clone(), index);
         }
         Ok(&self.indexes[&place])
