@@ -283,6 +283,13 @@ fn the_schema_fits_what_is_right_and_nothing_else() {
         assert!(!validator.is_valid(&read(&good.replacen(from, to, 1))), "{to}");
     }
     assert!(validator.is_valid(&read(&good.replace("[a]", "[a], dtype: float32"))));
+    for defaults in ["workers: 2", "io: { retry: 3 }, timeout: 60s"] {
+        let text = good.replace("stages", &format!("defaults: {{ {defaults} }}\nstages"));
+        assert!(validator.is_valid(&read(&text)), "{defaults}");
+        Definition::parse("here", &text, &Catalog::builtin(), &Set::new()).expect("right");
+    }
+    let wrong = good.replace("stages", "defaults: { gpu: { retry: 3 } }\nstages");
+    assert!(!validator.is_valid(&read(&wrong)));
     // A variable may stand anywhere.
     let variables = good.replace("time: 1", "time: $(n)").replace("batch: 4", "batch: $(size)");
     assert!(validator.is_valid(&read(&variables)));

@@ -46,12 +46,7 @@ impl Catalog {
                     "additionalProperties": { "$ref": "#/$defs/var" },
                 },
                 "run": { "$ref": "#/$defs/run" },
-                "defaults": {
-                    "description": "Runtime keys of all stages of a kind.",
-                    "type": "object",
-                    "propertyNames": { "enum": KINDS },
-                    "additionalProperties": { "$ref": "#/$defs/runtime" },
-                },
+                "defaults": { "$ref": "#/$defs/defaults" },
                 "stages": {
                     "description": "The source and the stages, in order.",
                     "type": "array",
@@ -257,7 +252,14 @@ fn runtime() -> Map<String, Json> {
         }
         all.insert(format!("stage.{key}"), schema);
     }
-    all.insert("runtime".into(), object(Json::Object(runtime_keys), &[]));
+    all.insert("runtime".into(), object(Json::Object(runtime_keys.clone()), &[]));
+    // Of all stages, or of those of a kind.
+    for kind in KINDS {
+        runtime_keys.insert(kind.into(), json!({ "$ref": "#/$defs/runtime" }));
+    }
+    let mut defaults = object(Json::Object(runtime_keys), &[]);
+    defaults["description"] = "Runtime keys of all stages, or of all stages of a kind.".into();
+    all.insert("defaults".into(), defaults);
     let scalar = json!({ "type": ["string", "number", "boolean"] });
     all.insert("var".into(), object(json!({
         "type": { "enum": TYPES },
