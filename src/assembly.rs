@@ -56,7 +56,7 @@ impl Assembly {
     /// A link from the stage at `from` to the one at `to`.
     fn link<T: Send + 'static>(&self, from: &Arc<Site>, to: &Arc<Site>) -> (Outlet<T>, Inlet<T>) {
         let (outlet, inlet) = link(from.options.buffer.unwrap_or_default(), from, to);
-        self.engine.metered(&from.meter, outlet.core());
+        self.engine.metered(&from.meter, outlet.core(), &to.meter);
         (outlet, inlet)
     }
 
@@ -115,7 +115,12 @@ impl Deferred {
             .iter()
             .rev()
             .fold(node.id, |id, renamed| renamed.get(&id).cloned().unwrap_or(id));
-        let meter = Arc::new(Meter::new(id, node.kind, workers, start));
+        let mut meter = Meter::new(id, node.kind, workers, start);
+        meter.options = node.options.to_string();
+        if let Some(trace) = assembly.engine.trace() {
+            meter.trace(trace.calls());
+        }
+        let meter = Arc::new(meter);
         let engine = Arc::clone(&assembly.engine);
         let lineage = Lineage::default();
         Deferred { site: Arc::new(Site { meter, options: node.options, engine, lineage }) }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,10 +21,20 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::fault::Fault;
-use crate::item::Fingerprint;
+use crate::item::{Fingerprint, ItemId};
 use crate::link::Core;
+use crate::pipeline::{RunSettings, StallRule, TraceRule};
 use crate::stage::Kind;
-use crate::trace::{Ended, Meter, RunStats, StageStats, YOU, together};
+use crate::trace::{
+    BufferStats, Ended, Flow, Meter, Process, Receipt, RunStats, Sample, Sampling, Series,
+    StageStats, Stall, YOU, receipt, stall, stall_of_consumer, together,
+};
+use crate::work::wait_for;
+
+/// How often the keeper looks whether anything moves.
+const LOOK: Duration = Duration::from_millis(500);
+/// So many stalls are remembered.
+const STALLS: usize = 16;
 
 /// One run's machinery, shared by all its parts.
 #[derive(Debug)]
@@ -42,6 +53,11 @@ pub(crate) struct Engine {
     tasks: TaskTracker,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stages: Mutex<Vec<Metered>>,
+    settings: RunSettings,
+    sampling: Mutex<Sampling>,
+    stalls: Mutex<Vec<Stall>>,
+    /// Why the run was ended from outside its stages.
+    failure: OnceLock<Fault>,
     skip_logs: Mutex<BTreeMap<PathBuf, File>>,
     held: Mutex<BTreeMap<String, Duration>>,
     gone: Mutex<bool>,
@@ -51,8 +67,26 @@ pub(crate) struct Engine {
 #[derive(Debug)]
 struct Metered {
     meter: Arc<Meter>,
-    /// One, or one for each branch.
-    links: Vec<Arc<Core>>,
+    /// One, or one for each branch, with the meter of who receives from it.
+    links: Vec<(Arc<Core>, Arc<Meter>)>,
+    /// The link that it receives from, if each item that comes in is accounted for.
+    inlet: Option<Arc<Core>>,
+}
+
+/// Items of which nothing is known any more, once nothing of the run is left: 0, or a defect.
+fn unaccounted(stages: &[Metered]) -> u64 {
+    let lost = |Metered { meter, inlet, .. }: &Metered| {
+        inlet.as_ref().map_or(0, |inlet| inlet.passed().abs_diff(meter.accounted()))
+    };
+    stages.iter().map(lost).sum()
+}
+
+impl Metered {
+    /// Of several branches the fullest buffer is the one that holds the stage up.
+    fn buffer(&self, now: Instant) -> BufferStats {
+        let buffers = self.links.iter().map(|(link, _)| link.stats(now));
+        buffers.max_by(|a, b| a.items_mean.total_cmp(&b.items_mean)).unwrap_or_default()
+    }
 }
 
 /// What the consumer received and how long it waited.
@@ -74,7 +108,7 @@ impl Consumer {
 
 impl Engine {
     /// A new run with `threads` I/O threads. The keeper must be [started](Engine::keep).
-    pub(crate) fn new(name: String, threads: usize) -> io::Result<(Arc<Self>, Runtime)> {
+    pub(crate) fn new(settings: RunSettings, threads: usize) -> io::Result<(Arc<Self>, Runtime)> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name("forebay:io")
@@ -82,7 +116,7 @@ impl Engine {
             .build()?;
         let started = Instant::now();
         let engine = Arc::new(Engine {
-            name,
+            name: settings.name.clone(),
             cancel: CancellationToken::new(),
             stop: CancellationToken::new(),
             consumer: Consumer::default(),
@@ -93,12 +127,21 @@ impl Engine {
             tasks: TaskTracker::new(),
             threads: Mutex::new(Vec::new()),
             stages: Mutex::new(Vec::new()),
+            settings,
+            sampling: Mutex::default(),
+            stalls: Mutex::default(),
+            failure: OnceLock::new(),
             skip_logs: Mutex::new(BTreeMap::new()),
             held: Mutex::new(BTreeMap::new()),
             gone: Mutex::new(false),
             left: Condvar::new(),
         });
         Ok((engine, runtime))
+    }
+
+    /// How much is remembered for a trace, if one is kept.
+    pub(crate) fn trace(&self) -> Option<TraceRule> {
+        self.settings.trace
     }
 
     pub(crate) fn started(&self) -> Instant {
@@ -109,13 +152,24 @@ impl Engine {
         &self.handle
     }
 
-    /// Adds a stage's meter and a link behind it, in the order of the pipeline.
-    pub(crate) fn metered(&self, meter: &Arc<Meter>, link: &Arc<Core>) {
+    /// Adds a stage's meter and a link from it to `to`, in the order of the pipeline.
+    pub(crate) fn metered(&self, meter: &Arc<Meter>, link: &Arc<Core>, to: &Arc<Meter>) {
         let mut stages = self.stages.lock();
-        let link = Arc::clone(link);
+        let link = (Arc::clone(link), Arc::clone(to));
         match stages.iter_mut().find(|stage| Arc::ptr_eq(&stage.meter, meter)) {
             Some(stage) => stage.links.push(link),
-            None => stages.push(Metered { meter: Arc::clone(meter), links: vec![link] }),
+            None => {
+                let meter = Arc::clone(meter);
+                stages.push(Metered { meter, links: vec![link], inlet: None });
+            }
+        }
+    }
+
+    /// The stage accounts for every item of `inlet`: it sends one for each, or counts it otherwise.
+    pub(crate) fn accounted(&self, meter: &Arc<Meter>, inlet: &Arc<Core>) {
+        let mut stages = self.stages.lock();
+        if let Some(stage) = stages.iter_mut().find(|stage| Arc::ptr_eq(&stage.meter, meter)) {
+            stage.inlet = Some(Arc::clone(inlet));
         }
     }
 
@@ -140,7 +194,7 @@ impl Engine {
         self.tasks.close();
         let engine = Arc::clone(self);
         let keeper = move || {
-            runtime.block_on(engine.tasks.wait());
+            engine.watch();
             // Threads may start others until their stage has ended, which it has.
             loop {
                 let Some(thread) = engine.threads.lock().pop() else {
@@ -152,11 +206,153 @@ impl Engine {
             }
             // Nothing runs on it any more; its own threads end here.
             runtime.shutdown_timeout(Duration::from_secs(5));
+            let lost = unaccounted(&engine.stages.lock());
+            if lost > 0 {
+                tracing::error!(run = engine.name, lost, "items were lost: a defect of forebay");
+            }
             *engine.gone.lock() = true;
             engine.left.notify_all();
         };
         // The keeper is joined by waiting for `gone`, its last act.
         std::thread::Builder::new().name("forebay:keeper".into()).spawn(keeper).map(drop)
+    }
+
+    /// Waits until every task of the run has ended; meanwhile takes samples, and says what it waits
+    /// for when nothing moves. On a thread of its own, so that it sees also a run whose threads are
+    /// all held.
+    fn watch(&self) {
+        let mut ended = pin!(self.tasks.wait());
+        let (mut progress, mut moved) = (0, self.started);
+        let rule = self.settings.stall;
+        let mut told = None;
+        loop {
+            let due = self.started + self.sampling.lock().due();
+            let pause = due.saturating_duration_since(Instant::now()).min(LOOK);
+            if wait_for(ended.as_mut(), pause) {
+                return;
+            }
+            let now = Instant::now();
+            if now >= due {
+                self.sample();
+            }
+            let seen = self.progress();
+            if std::mem::replace(&mut progress, seen) != seen {
+                (moved, told) = (now, None);
+            }
+            // A stall is told when it is as old as the rule says, and again when twice as old.
+            let next = told.map_or(rule.after, |last: Duration| Some(last * 2));
+            let after = now - moved;
+            if next.is_some_and(|next| after >= next) && self.ended.get().is_none() {
+                told = Some(after);
+                self.stalled(after, now, rule);
+            }
+        }
+    }
+
+    /// A number that grows whenever anything moves.
+    fn progress(&self) -> u64 {
+        let stages = self.stages.lock();
+        let stages = stages.iter().map(|stage| stage.meter.progress());
+        stages.fold(self.consumer.items.load(Relaxed), u64::wrapping_add)
+    }
+
+    fn stalled(&self, after: Duration, now: Instant, rule: StallRule) {
+        let consumer_waits = self.consumer.waiting_since_ns.load(Relaxed) > 0;
+        if !consumer_waits {
+            // That is its business; a training loop may well stop to evaluate.
+            let stall = stall_of_consumer(after);
+            tracing::info!(target: "forebay::stall", run = self.name, "{stall}");
+            return;
+        }
+        let stall = {
+            let stages = self.stages.lock();
+            let flows = stages.iter().flat_map(|stage| {
+                stage.links.iter().map(|(link, to)| Flow {
+                    from: &stage.meter,
+                    to,
+                    holds: link.holds(),
+                })
+            });
+            let flows: Vec<_> = flows.collect();
+            stall(&flows, self.you.since_start(now), after)
+        };
+        tracing::warn!(target: "forebay::stall", run = self.name, stage = stall.stage, "{stall}");
+        let fault = rule.fails.then(|| Fault::stall(&stall));
+        let mut stalls = self.stalls.lock();
+        if stalls.len() < STALLS {
+            stalls.push(stall);
+        }
+        drop(stalls);
+        if let Some(fault) = fault {
+            self.fail(fault);
+        }
+    }
+
+    /// Ends the run with a failure that none of its stages tells.
+    fn fail(&self, fault: Fault) {
+        self.failure.get_or_init(|| fault);
+        self.cancel.cancel();
+    }
+
+    /// Why the run was ended from outside its stages, if it was.
+    pub(crate) fn failure(&self) -> Option<Fault> {
+        self.failure.get().cloned()
+    }
+
+    /// What the run waited for when nothing moved.
+    pub(crate) fn stalls(&self) -> Vec<Stall> {
+        self.stalls.lock().clone()
+    }
+
+    /// Takes a sample of the figures that are kept over time.
+    fn sample(&self) {
+        let stages = self.stages.lock();
+        let (now, states) = together(stages.iter().map(|stage| &*stage.meter), false);
+        let now = self.ended.get().map_or(now, |(at, _)| *at);
+        let each = stages.iter().zip(states);
+        let each = each.map(|(stage, states)| stage.meter.sample(states, &stage.buffer(now)));
+        let process = Process::now().unwrap_or_default();
+        let sample = Sample {
+            t: now - self.started,
+            items: self.consumer.items.load(Relaxed),
+            bytes: self.consumer.bytes.load(Relaxed),
+            waited: self.waited(now),
+            rss: process.rss,
+            cpu: process.cpu,
+            stages: each.collect(),
+        };
+        drop(stages);
+        self.sampling.lock().push(&sample);
+    }
+
+    /// The figures over time.
+    pub(crate) fn series(&self) -> Series {
+        self.sampling.lock().series.clone()
+    }
+
+    /// What the item `id` went through, for which the consumer waited from `wait.0` to `wait.1`.
+    pub(crate) fn receipt(&self, id: ItemId, wait: (u64, u64)) -> Receipt {
+        let stages = self.stages.lock();
+        // Items get new ids where pipelines are joined.
+        let joined = |stage: &Metered| {
+            let into = stages.iter().flat_map(|stage| &stage.links);
+            into.filter(|(_, to)| Arc::ptr_eq(to, &stage.meter)).count() > 1
+        };
+        let first = stages.iter().rposition(joined).unwrap_or(0);
+        let meters: Vec<_> = stages[first..].iter().map(|stage| &*stage.meter).collect();
+        receipt(&meters, id, wait)
+    }
+
+    /// How long the consumer has waited by `now`.
+    fn waited(&self, now: Instant) -> Duration {
+        let since = self.consumer.waiting_since_ns.load(Relaxed);
+        let waiting = match since {
+            1.. if self.ended.get().is_none() => {
+                self.you.since_start(now).saturating_sub(since - 1)
+            }
+            _ => 0,
+        };
+        Duration::from_nanos(self.consumer.waited_ns.load(Relaxed) + waiting)
     }
 
     /// Waits until nothing of the run is left, or for `limit`; says whether it is.
@@ -177,10 +373,16 @@ impl Engine {
     pub(crate) fn end(&self, how: Ended) {
         let stages = self.stages.lock();
         // Dropping a run that has finished does not cancel it.
+        let mut first = false;
         self.ended.get_or_init(|| {
+            first = true;
             let (at, _) = together(stages.iter().map(|stage| &*stage.meter), true);
             (at, how)
         });
+        drop(stages);
+        if first {
+            self.sample();
+        }
     }
 
     /// Appends a line about a skipped item to a log file.
@@ -234,20 +436,9 @@ impl Engine {
         let stages: Vec<_> = metered
             .iter()
             .zip(states)
-            .map(|(stage, states)| {
-                // Of several branches the fullest buffer is the one that holds the stage up.
-                let buffers = stage.links.iter().map(|link| link.stats(now));
-                let fullest = buffers.max_by(|a, b| a.items_mean.total_cmp(&b.items_mean));
-                stage.meter.figures(states, fullest.unwrap_or_default())
-            })
+            .map(|(stage, states)| stage.meter.figures(states, stage.buffer(now)))
             .collect();
         let elapsed = now - self.started;
-        let since = self.consumer.waiting_since_ns.load(Relaxed);
-        let waiting = if since == 0 || ended.is_some() {
-            0
-        } else {
-            (elapsed.as_nanos() as u64).saturating_sub(since - 1)
-        };
         let sum = |figure: fn(&StageStats) -> u64| stages.iter().map(figure).sum::<u64>();
         RunStats {
             name: self.name.clone(),
@@ -256,7 +447,7 @@ impl Engine {
             items: self.consumer.items.load(Relaxed),
             bytes: self.consumer.bytes.load(Relaxed),
             fingerprint: self.consumer.fingerprint.load(Relaxed),
-            waited: Duration::from_nanos(self.consumer.waited_ns.load(Relaxed) + waiting),
+            waited: self.waited(now),
             read: stages
                 .iter()
                 .filter(|stage| stage.kind == Kind::Source)
@@ -265,6 +456,9 @@ impl Engine {
             skipped: sum(|stage| stage.skipped),
             abandoned: sum(|stage| stage.abandoned) + self.you.abandoned.load(Relaxed),
             stages,
+            unaccounted: if *self.gone.lock() { unaccounted(&metered) } else { 0 },
+            process: Process::now(),
+            stalls: self.stalls(),
         }
     }
 }

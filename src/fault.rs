@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::item::ItemId;
+use crate::trace::Stall;
 
 /// Any error, as stages return it.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
@@ -37,6 +38,7 @@ enum Cause {
     Panic(String),
     Timeout(Duration),
     Cancelled,
+    Stall(String),
 }
 
 /// What kind of failure a [`Fault`] is.
@@ -50,6 +52,8 @@ pub enum FaultKind {
     Timeout,
     /// The run was cancelled by its handle while the consumer waited.
     Cancelled,
+    /// Nothing moved for as long as the run's settings allow.
+    Stall,
 }
 
 impl Fault {
@@ -81,6 +85,10 @@ impl Fault {
 
     pub(crate) fn timeout(limit: Duration) -> Self {
         Fault::new(Cause::Timeout(limit))
+    }
+
+    pub(crate) fn stall(stall: &Stall) -> Self {
+        Fault::new(Cause::Stall(stall.to_string())).at(&stall.stage)
     }
 
     pub(crate) fn cancelled() -> Self {
@@ -138,6 +146,7 @@ impl Fault {
             Cause::Panic(_) => FaultKind::Panic,
             Cause::Timeout(_) => FaultKind::Timeout,
             Cause::Cancelled => FaultKind::Cancelled,
+            Cause::Stall(_) => FaultKind::Stall,
         }
     }
 
@@ -156,6 +165,7 @@ impl Fault {
             Cause::Panic(message) => format!("panic: {message}"),
             Cause::Timeout(limit) => format!("timed out after {limit:?}"),
             Cause::Cancelled => "the run was cancelled".to_owned(),
+            Cause::Stall(chain) => chain.clone(),
         }
     }
 }

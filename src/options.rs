@@ -1,5 +1,6 @@
 //! What can be said about how a stage runs. The same for every kind; nothing here acts.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,6 +38,35 @@ impl Options {
             rate: others.rate.or(self.rate),
             on_error: others.on_error.or(self.on_error),
         }
+    }
+}
+
+/// What was said, for people: `workers 8, retry 5`.
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options { id: _, workers, buffer, ordered, retry, timeout, rate, on_error } = self;
+        let mut said = Vec::new();
+        said.extend(workers.map(|workers| match workers {
+            Workers::Auto => "workers auto".to_owned(),
+            Workers::Count(n) => format!("workers {n}"),
+            Workers::Share(share) => format!("workers {:.0}%", share * 100.0),
+        }));
+        said.extend(buffer.map(|Buffer { items, bytes }| format!("buffer {items} | {bytes} B")));
+        said.extend(ordered.map(|ordered| match ordered {
+            Ordered::No => "unordered".to_owned(),
+            Ordered::Window(None) => "ordered".to_owned(),
+            Ordered::Window(Some(items)) => format!("window {items}"),
+        }));
+        said.extend(retry.as_ref().map(|retry| format!("retry {}", retry.max)));
+        said.extend(timeout.map(|limit| format!("timeout {limit:?}")));
+        if let Some(Rate { requests_per_s, bytes_per_s, burst: _ }) = rate {
+            said.extend(requests_per_s.map(|per_s| format!("rate {per_s}/s")));
+            said.extend(bytes_per_s.map(|per_s| format!("rate {per_s} B/s")));
+        }
+        if matches!(on_error, Some(OnError::Skip { .. })) {
+            said.push("on_error skip".to_owned());
+        }
+        f.write_str(&said.join(", "))
     }
 }
 

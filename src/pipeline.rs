@@ -5,6 +5,7 @@ use std::fmt;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::assembly::{Assembly, Build, index_flow, source_flow, stage_flow};
 use crate::engine::Engine;
@@ -73,11 +74,61 @@ pub struct RunSettings {
     pub cores: Option<usize>,
     /// Threads of the I/O runtime. Default: the cores, at most 4.
     pub io_threads: Option<usize>,
+    /// What happens when nothing moves. Default: after 10 s a warning says what is waited for.
+    pub stall: StallRule,
+    /// Remembers calls for a trace, see [`Handle::trace`](crate::running::Handle::trace). Default:
+    /// not.
+    pub trace: Option<TraceRule>,
+}
+
+/// What happens when nothing moves in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StallRule {
+    /// After how long it is said what the run waits for; `None` is never.
+    pub after: Option<Duration>,
+    /// Whether the run then also fails.
+    pub fails: bool,
+}
+
+impl Default for StallRule {
+    fn default() -> Self {
+        StallRule { after: Some(Duration::from_secs(10)), fails: false }
+    }
+}
+
+/// How much a trace remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceRule {
+    /// The last so many seconds are shown.
+    pub last: Duration,
+    /// Memory for each stage, in bytes, at most.
+    pub bytes: usize,
+}
+
+impl Default for TraceRule {
+    fn default() -> Self {
+        TraceRule { last: Duration::from_secs(10), bytes: 16 << 20 }
+    }
+}
+
+impl TraceRule {
+    /// How many calls of a stage are remembered: each is kept as a call, as sent, and perhaps with a
+    /// request.
+    pub(crate) fn calls(&self) -> usize {
+        const EACH: usize = 160;
+        (self.bytes / EACH).max(1)
+    }
 }
 
 impl Default for RunSettings {
     fn default() -> Self {
-        RunSettings { name: "pipeline".to_owned(), cores: None, io_threads: None }
+        RunSettings {
+            name: "pipeline".to_owned(),
+            cores: None,
+            io_threads: None,
+            stall: StallRule::default(),
+            trace: None,
+        }
     }
 }
 
@@ -215,7 +266,7 @@ impl<T: Send + 'static> Pipeline<T> {
         let threads = self.settings.io_threads.unwrap_or(cores.min(4));
         let refused = |error: std::io::Error| PlanError::Machine(error.to_string());
         let (engine, runtime) =
-            Engine::new(self.settings.name.clone(), threads.max(1)).map_err(refused)?;
+            Engine::new(self.settings.clone(), threads.max(1)).map_err(refused)?;
         let mut assembly = Assembly { engine: Arc::clone(&engine), cores, renamed: Vec::new() };
         let you = assembly.you();
         let build = match self.head {

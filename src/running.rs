@@ -11,10 +11,10 @@ use futures::Stream;
 
 use crate::engine::Engine;
 use crate::fault::Fault;
-use crate::item::{Fingerprint, Item, ItemId};
+use crate::item::{Fingerprint, Item, ItemId, give_claim, takes_claim};
 use crate::link::Inlet;
 use crate::stage::Stop;
-use crate::trace::{Ended, RunStats};
+use crate::trace::{Ended, Receipt, RunStats, Series};
 use crate::work::block_on;
 
 /// How long a dropped run may hold up its owner. What then still runs, because a call can't be
@@ -33,11 +33,14 @@ pub struct Running<T: Send + 'static> {
     /// The stream's wait for an arrival, kept between polls.
     arrival: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     last: Option<ItemId>,
+    /// When the consumer began to wait for the last item and when it had it, from the run's start in
+    /// nanoseconds; `None` if the item was there.
+    wait: Option<(u64, u64)>,
 }
 
 impl<T: Send + 'static> Running<T> {
     pub(crate) fn new(engine: Arc<Engine>, inlet: Inlet<T>) -> Self {
-        Running { engine, inlet: Some(inlet), arrival: None, last: None }
+        Running { engine, inlet: Some(inlet), arrival: None, last: None, wait: None }
     }
 
     /// Asks the sources to stop. What is under way is still delivered, and then the items end.
@@ -58,6 +61,18 @@ impl<T: Send + 'static> Running<T> {
     /// The id of the item yielded last.
     pub fn last_id(&self) -> Option<ItemId> {
         self.last
+    }
+
+    /// What the item yielded last went through, and what was waited for. A [`Batch`](crate::item::Batch)
+    /// keeps its own: see [`Batch::receipt`](crate::item::Batch::receipt).
+    pub fn receipt(&self) -> Option<Receipt> {
+        self.claim().map(|claim| claim.receipt())
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        let now = self.engine.you.since_start(Instant::now());
+        let wait = self.wait.unwrap_or((now, now));
+        Some(Claim { engine: Arc::clone(&self.engine), id: self.last?, wait })
     }
 
     /// The next item, for async code: the same as the stream's `next`, which is also the name of
@@ -102,7 +117,13 @@ impl<T: Send + 'static> Running<T> {
         fingerprint.push(item.id);
         consumer.fingerprint.store(fingerprint.value(), Relaxed);
         self.last = Some(item.id);
-        item.value
+        let mut value = item.value;
+        if takes_claim::<T>()
+            && let Some(claim) = self.claim()
+        {
+            give_claim(&mut value, claim);
+        }
+        value
     }
 
     /// The end of the items, with the failure if there was one.
@@ -113,7 +134,10 @@ impl<T: Send + 'static> Running<T> {
             None if self.engine.stop.is_cancelled() => (Ended::Stopped, None),
             None | Some(Stop::Downstream) => (Ended::Finished, None),
             Some(Stop::Failed(fault) | Stop::Upstream(fault)) => (Ended::Failed, Some(fault)),
-            Some(Stop::Cancelled) => (Ended::Cancelled, Some(Fault::cancelled())),
+            Some(Stop::Cancelled) => match self.engine.failure() {
+                Some(fault) => (Ended::Failed, Some(fault)),
+                None => (Ended::Cancelled, Some(Fault::cancelled())),
+            },
         };
         self.engine.end(how);
         fault
@@ -126,12 +150,14 @@ impl<T: Send + 'static> Running<T> {
         now
     }
 
-    fn wait_ends(&self) {
+    fn wait_ends(&mut self) {
         let consumer = &self.engine.consumer;
         let since = consumer.waiting_since_ns.swap(0, Relaxed);
         if since > 0 {
             let now = self.engine.started().elapsed().as_nanos() as u64;
             consumer.waited_ns.fetch_add(now.saturating_sub(since - 1), Relaxed);
+            let since = self.wait.map_or(since - 1, |(first, _)| first);
+            self.wait = Some((since, now));
         }
     }
 
@@ -155,6 +181,7 @@ impl<T: Send + 'static> Iterator for Running<T> {
     type Item = Result<T, Fault>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        self.wait = None;
         loop {
             if let Poll::Ready(next) = self.now() {
                 return next;
@@ -172,6 +199,9 @@ impl<T: Send + 'static> Stream for Running<T> {
     type Item = Result<T, Fault>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.arrival.is_none() {
+            self.wait = None;
+        }
         loop {
             if let Poll::Ready(next) = self.now() {
                 return Poll::Ready(next);
@@ -208,6 +238,26 @@ impl<T: Send + 'static> fmt::Debug for Running<T> {
     }
 }
 
+/// What it takes to make a [`Receipt`]: it is made when it is asked for.
+#[derive(Clone)]
+pub(crate) struct Claim {
+    engine: Arc<Engine>,
+    id: ItemId,
+    wait: (u64, u64),
+}
+
+impl Claim {
+    pub(crate) fn receipt(&self) -> Receipt {
+        self.engine.receipt(self.id, self.wait)
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Claim({})", self.id)
+    }
+}
+
 /// A handle on a run for other threads. It does not keep the run alive.
 #[derive(Clone, Debug)]
 pub struct Handle {
@@ -218,6 +268,11 @@ impl Handle {
     /// The figures so far.
     pub fn stats(&self) -> RunStats {
         self.engine.stats()
+    }
+
+    /// How the figures grew over time.
+    pub fn series(&self) -> Series {
+        self.engine.series()
     }
 
     /// Asks the sources to stop; what is under way is still delivered.

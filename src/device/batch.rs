@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::fault::Result;
 use crate::item::{Element, Pool, Spec, Tensor};
+use crate::running::Claim;
 use crate::store::zarr::Window;
+use crate::trace::Receipt;
 
 /// Memory on a device that holds a tensor's elements.
 pub trait Memory: Send + Sync + 'static {
@@ -69,12 +71,13 @@ pub struct DeviceBatch {
     device: Arc<str>,
     tensors: Vec<DeviceTensor>,
     windows: Vec<Window>,
+    pub(crate) claim: Option<Claim>,
 }
 
 impl DeviceBatch {
     /// A batch of `tensors` on `device`, read from `windows`.
     pub fn new(device: Arc<str>, tensors: Vec<DeviceTensor>, windows: Vec<Window>) -> Self {
-        DeviceBatch { device, tensors, windows }
+        DeviceBatch { device, tensors, windows, claim: None }
     }
 
     /// The device's name.
@@ -105,6 +108,12 @@ impl DeviceBatch {
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.windows.is_empty()
+    }
+
+    /// What it went through, and what its consumer waited for: when its items entered and left each
+    /// stage. Only of a batch that a run has delivered.
+    pub fn receipt(&self) -> Option<Receipt> {
+        self.claim.as_ref().map(Claim::receipt)
     }
 
     /// Bytes of data.

@@ -59,7 +59,7 @@ impl<T: Send + 'static> Stage for Batch<T> {
 
     async fn run(self, inlet: &mut Inlet<T>, outlet: &mut Outlet<Vec<T>>) -> Result<(), Stop> {
         // A group has the id of its first item: a function of the input's order alone.
-        let mut first = None;
+        let mut members = Vec::new();
         let mut bytes = 0;
         let mut group = Vec::with_capacity(self.size.min(1024));
         let mut deadline = None;
@@ -74,9 +74,9 @@ impl<T: Send + 'static> Stage for Batch<T> {
                 Some(item) => match item? {
                     Some(item) => {
                         if group.is_empty() {
-                            first = Some(item.id);
                             deadline = self.within.map(|time| tokio::time::Instant::now() + time);
                         }
+                        members.push(item.id);
                         bytes += item.bytes;
                         group.push(item.value);
                         holding.set(group.len());
@@ -86,7 +86,8 @@ impl<T: Send + 'static> Stage for Batch<T> {
                 },
                 None => true,
             };
-            if full && let Some(id) = first.take() {
+            if full && let Some(&id) = members.first() {
+                outlet.site().meter.grouped(id, std::mem::take(&mut members));
                 let value = std::mem::replace(&mut group, Vec::with_capacity(self.size.min(1024)));
                 deadline = None;
                 holding.set(0);
@@ -94,8 +95,11 @@ impl<T: Send + 'static> Stage for Batch<T> {
             }
         }
         holding.set(0);
-        match first {
-            Some(id) if !self.drop_last => outlet.send_item(Item { id, bytes, value: group }).await,
+        match members.first() {
+            Some(&id) if !self.drop_last => {
+                outlet.site().meter.grouped(id, members);
+                outlet.send_item(Item { id, bytes, value: group }).await
+            }
             _ => Ok(()),
         }
     }

@@ -1,19 +1,22 @@
 //! What a training step takes: named tensors and the windows that they were read from.
 
 use super::Tensor;
+use crate::running::Claim;
 use crate::store::zarr::Window;
+use crate::trace::Receipt;
 
 /// An ordered set of named tensors, whose outermost dimension counts the windows they came from.
 #[derive(Debug)]
 pub struct Batch {
     tensors: Vec<Tensor>,
     windows: Vec<Window>,
+    pub(super) claim: Option<Claim>,
 }
 
 impl Batch {
     /// A batch of `tensors`, read from `windows`.
     pub fn new(tensors: Vec<Tensor>, windows: Vec<Window>) -> Self {
-        Batch { tensors, windows }
+        Batch { tensors, windows, claim: None }
     }
 
     /// The tensors in order.
@@ -44,6 +47,12 @@ impl Batch {
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.windows.is_empty()
+    }
+
+    /// What it went through, and what its consumer waited for: when its items entered and left each
+    /// stage. Only of a batch that a run has delivered.
+    pub fn receipt(&self) -> Option<Receipt> {
+        self.claim.as_ref().map(Claim::receipt)
     }
 
     /// Bytes of data.

@@ -15,7 +15,7 @@ pub use id::{Fingerprint, ItemId};
 pub use spec::{DType, Element, Spec};
 pub use tensor::Tensor;
 pub use weight::Label;
-pub(crate) use weight::{label, weight};
+pub(crate) use weight::{give_claim, label, takes_claim, weight};
 
 /// One item under way: its value, where it came from and how much memory it keeps.
 #[derive(Debug)]

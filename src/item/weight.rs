@@ -1,10 +1,11 @@
 //! How many bytes an item keeps, and what people call it. Knows the types that hold their data
 //! elsewhere; for all others the weight is their size, unless the stage was told how to weigh.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 
 use super::Batch;
 use crate::device::DeviceBatch;
+use crate::running::Claim;
 use crate::store::zarr::{Encoded, Window};
 
 /// A name that people know an item by, such as the key of a chunk.
@@ -37,6 +38,23 @@ pub(crate) fn weight<T: 'static>(value: &T) -> u64 {
     };
     // The data itself where there is any, so that bytes in reports are bytes of data.
     if held > 0 { held } else { size_of::<T>() as u64 }
+}
+
+/// Whether values of this type tell what they went through.
+#[inline]
+pub(crate) fn takes_claim<T: 'static>() -> bool {
+    let id = TypeId::of::<T>();
+    id == TypeId::of::<Batch>() || id == TypeId::of::<DeviceBatch>()
+}
+
+/// Lets `value` tell what it went through, if its type can.
+pub(crate) fn give_claim<T: 'static>(value: &mut T, claim: Claim) {
+    let any: &mut dyn Any = value;
+    if let Some(batch) = any.downcast_mut::<Batch>() {
+        batch.claim = Some(claim);
+    } else if let Some(batch) = any.downcast_mut::<DeviceBatch>() {
+        batch.claim = Some(claim);
+    }
 }
 
 /// What people call `value`, if its type has names.

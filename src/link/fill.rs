@@ -42,6 +42,8 @@ pub(crate) struct Core {
 pub(crate) struct Fill {
     pub(crate) items: usize,
     pub(crate) bytes: u64,
+    /// Items that were ever sent.
+    pub(crate) passed: u64,
     pub(crate) receiver_waits: bool,
     pub(crate) sender_waits: bool,
     /// A sender, or a receiver, that waits will be woken a little later.
@@ -180,6 +182,16 @@ impl Core {
             }
             self.room.notified().await;
         }
+    }
+
+    /// Whether anything waits in it.
+    pub(crate) fn holds(&self) -> bool {
+        self.fill.lock().items > 0
+    }
+
+    /// Items that were ever sent.
+    pub(crate) fn passed(&self) -> u64 {
+        self.fill.lock().passed
     }
 
     /// Cancelled once the receiver has left.

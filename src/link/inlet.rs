@@ -114,7 +114,7 @@ impl<T: Send + 'static> Inlet<T> {
         }
         let item = self.hand.pop_front().expect("filled above");
         self.tap.core.release(1, item.bytes);
-        self.site.meter.items_in.fetch_add(1, Relaxed);
+        self.site.meter.received(item.id);
         self.last = Some(item.id);
         self.site.lineage.set(item.id);
         Ok(Some(item))

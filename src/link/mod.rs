@@ -45,6 +45,7 @@ pub(crate) fn link<T: Send + 'static>(
         fill: Mutex::new(Fill {
             items: 0,
             bytes: 0,
+            passed: 0,
             receiver_waits: false,
             sender_waits: false,
             sender_is_due: false,
@@ -62,9 +63,10 @@ pub(crate) fn link<T: Send + 'static>(
         end: OnceLock::new(),
         runtime: from.engine.runtime().clone(),
     });
-    let tap = Tap { rx, core: Arc::clone(&core) };
+    let feed = Feed { tx, core: Arc::clone(&core), meter: Arc::clone(&from.meter) };
+    let tap = Tap { rx, core };
     (
-        Outlet { feed: Feed { tx, core }, site: Arc::clone(from), parent: None, sent: 0 },
+        Outlet { feed, site: Arc::clone(from), parent: None, sent: 0 },
         Inlet { hand: VecDeque::new(), tap, site: Arc::clone(to), last: None },
     )
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::Burst;
@@ -10,12 +9,14 @@ use super::fill::Core;
 use crate::item::{Item, ItemId};
 use crate::site::{Holding, Site};
 use crate::stage::{Kind, Stop};
-use crate::trace::State;
+use crate::trace::{Meter, State};
 
 /// The sending side of a link, as the engine's loop uses it: never waits.
 pub(crate) struct Feed<T> {
     pub(super) tx: flume::Sender<Burst<T>>,
     pub(super) core: Arc<Core>,
+    /// The sender's.
+    pub(super) meter: Arc<Meter>,
 }
 
 impl<T> Feed<T> {
@@ -23,28 +24,31 @@ impl<T> Feed<T> {
         &self.core
     }
 
-    /// Sends as many items from the front of `queue` as fit now; says how many and their bytes.
+    /// Sends as many items from the front of `queue` as fit now.
     ///
     /// A sender that `goes_on` will send more at once, or [nudge](Core::nudge): until a quarter of
     /// the buffer is full it need not wake the receiver, which costs more than moving an item.
-    pub(crate) fn push(&self, queue: &mut VecDeque<Item<T>>, goes_on: bool) -> (usize, u64) {
+    pub(crate) fn push(&self, queue: &mut VecDeque<Item<T>>, goes_on: bool) {
         if queue.is_empty() {
-            return (0, 0);
+            return;
         }
         let mut fill = self.core.fill.lock();
         // Asked under the lock: what is sent before the receiver leaves is seen when it does.
         if self.core.gone.is_cancelled() {
-            return (0, 0);
+            return;
         }
         let n = self.core.fitting(&fill, queue.iter().map(|i| i.bytes), queue.len());
         if n == 0 {
-            return (0, 0);
+            return;
         }
+        let now = Instant::now();
         let bytes = queue.iter().take(n).map(|i| i.bytes).sum::<u64>();
         let full = self.core.full(&fill);
-        fill.advance(full, Instant::now());
+        fill.advance(full, now);
         fill.items += n;
         fill.bytes += bytes;
+        fill.passed += n as u64;
+        self.meter.sent(queue.iter().take(n).map(|item| item.id), bytes, now);
         let burst = if n == 1 {
             Burst::One(queue.pop_front().expect("n is at most the queue's length"))
         } else if n == queue.len() {
@@ -68,7 +72,6 @@ impl<T> Feed<T> {
                 core.nudge();
             });
         }
-        (n, bytes)
     }
 }
 
@@ -128,9 +131,7 @@ impl<T: Send + 'static> Outlet<T> {
         let mut held = (self.site.meter.kind != Kind::Source).then(|| Holding::nothing(&self.site));
         loop {
             let gone = self.feed.core.gone.is_cancelled();
-            let (n, bytes) = self.feed.push(queue, false);
-            self.site.meter.items_out.fetch_add(n as u64, Relaxed);
-            self.site.meter.bytes_out.fetch_add(bytes, Relaxed);
+            self.feed.push(queue, false);
             if let Some(held) = &mut held {
                 held.set(queue.len());
             }
@@ -162,7 +163,8 @@ impl<T: Send + 'static> Outlet<T> {
     /// The sending side for the engine's loop, which shares it among workers. This end keeps the
     /// link's record but sends no more.
     pub(crate) fn feed(&self) -> Feed<T> {
-        Feed { tx: self.feed.tx.clone(), core: Arc::clone(&self.feed.core) }
+        let Feed { tx, core, meter } = &self.feed;
+        Feed { tx: tx.clone(), core: Arc::clone(core), meter: Arc::clone(meter) }
     }
 }
 

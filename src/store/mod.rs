@@ -30,6 +30,7 @@ use pace::Pace;
 use place::Place;
 
 use crate::item::Pool;
+use crate::trace::{self, Request};
 
 /// Requests in flight to one store, over all stages that read it, unless it says that these are too
 /// many.
@@ -187,6 +188,7 @@ impl Store {
         turn: u64,
     ) -> Result<Bytes, StoreError> {
         let _permit = self.0.pace.permit(turn).await;
+        let mut request = self.told(key);
         self.0.asked.fetch_add(1, Relaxed);
         let begun = Instant::now();
         let bytes = match self.0.hedge.then(|| self.0.pace.long()).flatten() {
@@ -195,7 +197,14 @@ impl Store {
         };
         self.0.pace.went_well(begun.elapsed());
         self.0.read.fetch_add(bytes.len() as u64, Relaxed);
+        request.received(bytes.len() as u64);
         Ok(bytes)
+    }
+
+    /// Tells the run that the object at `key` is asked for.
+    fn told(&self, key: &str) -> Request {
+        let verb = if self.is_local() { "read" } else { "GET" };
+        trace::request(|| format!("{verb} {}/{key}", self.0.url.trim_end_matches('/')))
     }
 
     /// Asks a second time if the answer takes longer than it does as a rule, and takes the first
@@ -216,6 +225,7 @@ impl Store {
             return first.await;
         }
         self.0.asked.fetch_add(1, Relaxed);
+        let _request = self.told(key);
         let second = std::pin::pin!(self.get_now(key, part.clone(), most));
         // One that fails leaves it to the other.
         let (bytes, _) = futures::future::select_ok([first, second]).await?;
@@ -235,8 +245,9 @@ impl Store {
         };
         // One file, opened once, by one thread: its reads take less than handing them out would.
         let _permit = self.0.pace.permit(turn).await;
+        let mut request = self.told(key);
         let (store, key, ranges) = (self.clone(), key.to_owned(), ranges.to_vec());
-        on_a_blocking_thread(move || {
+        let read = on_a_blocking_thread(move || {
             let (file, size) = store.open_file(&key)?;
             let get = |range| {
                 store.0.asked.fetch_add(1, Relaxed);
@@ -247,8 +258,10 @@ impl Store {
                 std::future::ready(read)
             };
             futures::executor::block_on(object_store::coalesce_ranges(&ranges, get, store.gap()))
-        })
-        .await
+        });
+        let read = read.await?;
+        request.received(read.iter().map(|bytes| bytes.len() as u64).sum());
+        Ok(read)
     }
 
     /// Parts of an object that lie closer together than this are read in one request, with what is

@@ -159,6 +159,7 @@ impl Pace {
     /// began.
     fn too_much(&self, cuts: u64, rest: Option<Duration>) {
         self.throttled.fetch_add(1, Relaxed);
+        crate::trace::throttled();
         let mut state = self.state.lock();
         if let Some(rest) = rest {
             let until = Instant::now() + rest.min(REST_MAX);

@@ -3,13 +3,18 @@
 //! State changes are made under one short lock per burst of items, so that at any instant the time
 //! of the five states adds up to workers x elapsed exactly.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
-use super::stats::{BufferStats, Service, StageStats, States};
+use super::log::{CallRecord, Log};
+use super::outside::Outside;
+use super::series::StageSample;
+use super::stats::{BufferStats, StageStats, States, Traffic};
+use super::under_way::UnderWay;
+use crate::fault::Fault;
+use crate::item::ItemId;
 use crate::stage::Kind;
 
 /// The five states of a worker.
@@ -31,8 +36,16 @@ pub(crate) struct Meter {
     pub(crate) id: String,
     pub(crate) kind: Kind,
     pub(crate) workers: usize,
+    /// What was said about how the stage runs, for reports.
+    pub(crate) options: String,
+    start: Instant,
     clock: Mutex<Clock>,
-    service: Mutex<ServiceTimes>,
+    pub(super) log: Mutex<Log>,
+    slow_ns: AtomicU64,
+    traced: AtomicBool,
+    /// What each worker is at.
+    pub(crate) under_way: Box<[UnderWay]>,
+    pub(super) outside: Outside,
     pub(crate) items_in: AtomicU64,
     pub(crate) items_out: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
@@ -40,6 +53,10 @@ pub(crate) struct Meter {
     pub(crate) retries: AtomicU64,
     pub(crate) errors: AtomicU64,
     pub(crate) skipped: AtomicU64,
+    /// Items for which a call yielded nothing.
+    pub(crate) filtered: AtomicU64,
+    /// 1 if the stage failed on an item.
+    pub(crate) gave_up: AtomicU64,
     pub(crate) abandoned: AtomicU64,
     core_ns: AtomicU64,
     core_of_ns: AtomicU64,
@@ -54,25 +71,22 @@ struct Clock {
     stopped: bool,
 }
 
-#[derive(Debug)]
-struct ServiceTimes {
-    histogram: Histogram<u64>,
-    total_ns: u64,
-}
-
 impl Meter {
     pub(crate) fn new(id: String, kind: Kind, workers: usize, start: Instant) -> Self {
         let mut census = [0; 5];
         census[State::Starved as usize] = workers as u32;
-        // An hour covers any call worth a percentile; longer ones count as an hour.
-        let histogram = Histogram::new_with_bounds(1, 3_600_000_000_000, 2)
-            .expect("the bounds and the precision are valid constants");
         Meter {
             id,
             kind,
             workers,
+            options: String::new(),
+            start,
             clock: Mutex::new(Clock { census, ns: [0; 5], since: start, stopped: false }),
-            service: Mutex::new(ServiceTimes { histogram, total_ns: 0 }),
+            log: Mutex::new(Log::new()),
+            slow_ns: AtomicU64::new(0),
+            traced: AtomicBool::new(false),
+            under_way: (0..workers).map(|_| UnderWay::default()).collect(),
+            outside: Outside::default(),
             items_in: AtomicU64::new(0),
             items_out: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
@@ -80,6 +94,8 @@ impl Meter {
             retries: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            filtered: AtomicU64::new(0),
+            gave_up: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
             core_ns: AtomicU64::new(0),
             core_of_ns: AtomicU64::new(0),
@@ -96,6 +112,39 @@ impl Meter {
         }
     }
 
+    /// How many workers are in each state now.
+    pub(crate) fn census(&self) -> Census {
+        self.clock.lock().census
+    }
+
+    /// A number that grows whenever anything is done.
+    pub(crate) fn progress(&self) -> u64 {
+        let Outside { requests, bytes, .. } = &self.outside;
+        let counters =
+            [&self.items_in, &self.items_out, &self.attempts, &self.errors, requests, bytes];
+        counters.into_iter().map(|counter| counter.load(Relaxed)).fold(0, u64::wrapping_add)
+    }
+
+    /// What became of the items that came in, of a stage that sends at most one for each.
+    pub(crate) fn accounted(&self) -> u64 {
+        let Meter { items_out, skipped, filtered, gave_up, abandoned, .. } = self;
+        let fates = [items_out, skipped, filtered, gave_up, abandoned];
+        fates.into_iter().map(|fate| fate.load(Relaxed)).sum()
+    }
+
+    /// The figures that are kept over time, with the time in each state as [`together`] gave it.
+    pub(crate) fn sample(&self, states: [Duration; 5], buffer: &BufferStats) -> StageSample {
+        let (service, calls) = self.log.lock().served_so_far();
+        StageSample {
+            states,
+            items: self.items_out.load(Relaxed),
+            service,
+            calls,
+            buffer_items: buffer.items as u64,
+            buffer_bytes: buffer.bytes,
+        }
+    }
+
     /// The only worker of a single-task stage enters `state`.
     pub(crate) fn enter(&self, state: State) {
         let mut census = [0; 5];
@@ -103,13 +152,64 @@ impl Meter {
         self.set(census, Instant::now());
     }
 
-    /// Takes the service times of a burst of calls.
-    pub(crate) fn served(&self, times_ns: &[u64]) {
-        let mut service = self.service.lock();
-        for &ns in times_ns {
-            service.total_ns += ns;
-            service.histogram.saturating_record(ns.max(1));
+    /// Nanoseconds from the run's start to `at`.
+    pub(crate) fn since_start(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.start).as_nanos() as u64
+    }
+
+    /// Remembers so many calls from now on, and what they ask for.
+    pub(crate) fn trace(&self, most: usize) {
+        self.log.lock().remember(most);
+        self.traced.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_traced(&self) -> bool {
+        self.traced.load(Relaxed)
+    }
+
+    /// Takes a burst of calls.
+    pub(crate) fn served(&self, calls: &[CallRecord]) {
+        self.log.lock().served(calls);
+    }
+
+    /// Keeps the name of a call's item if the call was slow.
+    pub(crate) fn note_if_slow(&self, call: &CallRecord) {
+        if call.ns <= self.slow_ns.load(Relaxed) {
+            return;
         }
+        let name = self.under_way[call.worker as usize].name();
+        let mut log = self.log.lock();
+        log.slow(call, name);
+        self.slow_ns.store(log.slow_ns(), Relaxed);
+    }
+
+    /// A call failed.
+    pub(crate) fn failed(&self, fault: &Fault) {
+        self.errors.fetch_add(1, Relaxed);
+        self.log.lock().failed(fault);
+    }
+
+    /// Items of so many bytes in all left the stage.
+    pub(crate) fn sent(
+        &self,
+        ids: impl ExactSizeIterator<Item = ItemId>,
+        bytes: u64,
+        now: Instant,
+    ) {
+        self.items_out.fetch_add(ids.len() as u64, Relaxed);
+        self.bytes_out.fetch_add(bytes, Relaxed);
+        self.log.lock().sent(ids, self.since_start(now));
+    }
+
+    /// A stage that makes no calls received an item.
+    pub(crate) fn received(&self, id: ItemId) {
+        self.items_in.fetch_add(1, Relaxed);
+        self.log.lock().received(id, self.since_start(Instant::now()));
+    }
+
+    /// The item `id` was made of `members`.
+    pub(crate) fn grouped(&self, id: ItemId, members: Vec<ItemId>) {
+        self.log.lock().grouped(id, members);
     }
 
     /// Of `wall_ns` of working time, `core_ns` were spent on a core.
@@ -120,17 +220,9 @@ impl Meter {
 
     /// The figures, with the time in each state as [`together`] gave it.
     pub(crate) fn figures(&self, ns: [Duration; 5], buffer: BufferStats) -> StageStats {
-        let service = {
-            let s = self.service.lock();
-            let count = s.histogram.len();
-            Service {
-                count,
-                mean_ns: s.total_ns.checked_div(count).unwrap_or(0),
-                p50_ns: s.histogram.value_at_quantile(0.5),
-                p90_ns: s.histogram.value_at_quantile(0.9),
-                p99_ns: s.histogram.value_at_quantile(0.99),
-                max_ns: s.histogram.max(),
-            }
+        let (service, slowest, failures) = {
+            let log = self.log.lock();
+            (log.service(), log.slowest(), log.failures())
         };
         let of = self.core_of_ns.load(Relaxed);
         StageStats {
@@ -153,7 +245,16 @@ impl Meter {
             retries: self.retries.load(Relaxed),
             errors: self.errors.load(Relaxed),
             skipped: self.skipped.load(Relaxed),
+            filtered: self.filtered.load(Relaxed),
             abandoned: self.abandoned.load(Relaxed),
+            traffic: Traffic {
+                requests: self.outside.requests.load(Relaxed),
+                bytes: self.outside.bytes.load(Relaxed),
+                throttled: self.outside.throttled.load(Relaxed),
+            },
+            slowest,
+            failures,
+            options: self.options.clone(),
             buffer,
         }
     }
@@ -186,21 +287,28 @@ pub fn measuring_cost() -> Duration {
     const BURSTS: u32 = 20_000;
     let start = Instant::now();
     let meter = Meter::new("measured".to_owned(), Kind::Cpu, 2, start);
-    let mut times = Vec::with_capacity(BURST);
+    let mut calls = Vec::with_capacity(BURST);
+    let mut done = 0;
     for _ in 0..BURSTS {
-        times.clear();
+        calls.clear();
         let mut from = Instant::now();
         meter.attempts.fetch_add(BURST as u64, Relaxed);
         meter.set([1, 1, 0, 0, 0], from);
         for _ in 0..BURST {
+            let (id, attempt) = (ItemId::source(done), 1);
+            meter.under_way[0].begin(done, id, attempt, None, meter.since_start(from));
             let now = Instant::now();
-            times.push((now - from).as_nanos() as u64);
+            let (from_ns, ns) = (meter.since_start(from), (now - from).as_nanos() as u64);
+            let call = CallRecord { id, worker: 0, attempt, from_ns, ns, bytes: 1, failed: false };
+            meter.note_if_slow(&call);
+            calls.push(call);
+            meter.under_way[0].end();
             from = now;
+            done += 1;
         }
-        meter.served(&times);
+        meter.served(&calls);
         meter.items_in.fetch_add(BURST as u64, Relaxed);
-        meter.items_out.fetch_add(BURST as u64, Relaxed);
-        meter.bytes_out.fetch_add(BURST as u64, Relaxed);
+        meter.sent(calls.iter().map(|call| call.id), BURST as u64, from);
         meter.set([0, 2, 0, 0, 0], from);
     }
     start.elapsed() / (BURSTS * BURST as u32)

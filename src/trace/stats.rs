@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::stall::Stall;
 use crate::stage::Kind;
 
 /// What a run has done so far, or in all once it has ended.
@@ -30,8 +31,30 @@ pub struct RunStats {
     pub skipped: u64,
     /// Items that were under way when the run stopped early.
     pub abandoned: u64,
+    /// Items that came to a stage of single calls and of which nothing is known once the run has
+    /// ended: neither sent on, skipped, filtered, failed nor abandoned. 0, or a defect of ours.
+    pub unaccounted: u64,
     /// The stages in order, sources first.
     pub stages: Vec<StageStats>,
+    /// What the run waited for when nothing moved for a while.
+    pub stalls: Vec<Stall>,
+    /// What the whole process used so far; where the system says so.
+    pub process: Option<Process>,
+}
+
+/// What a process used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Memory in use, in bytes (resident set).
+    pub rss: u64,
+    /// The most that was in use at a time.
+    pub rss_max: u64,
+    /// Time on cores, all threads together.
+    pub cpu: Duration,
+    /// Page faults that needed no reading.
+    pub minor_faults: u64,
+    /// Cores that it may use.
+    pub cores: usize,
 }
 
 /// How a run ended.
@@ -77,8 +100,18 @@ pub struct StageStats {
     pub errors: u64,
     /// Items left out because of `on_error: skip`.
     pub skipped: u64,
+    /// Items for which a call yielded nothing: it filtered them out, or ends the flow.
+    pub filtered: u64,
     /// Items that this stage held, or had waiting before it, when the run stopped early.
     pub abandoned: u64,
+    /// What its calls asked for outside the process.
+    pub traffic: Traffic,
+    /// Its slowest calls, the slowest first.
+    pub slowest: Vec<Slow>,
+    /// Its failed calls by kind.
+    pub failures: Vec<Failures>,
+    /// What was said about how it runs: `workers 8, retry 5`.
+    pub options: String,
     /// The buffer behind the stage.
     pub buffer: BufferStats,
 }
@@ -136,6 +169,43 @@ pub struct Service {
     pub p99_ns: u64,
     /// The longest call, to two digits.
     pub max_ns: u64,
+}
+
+/// What the calls of a stage asked for outside the process, see [`request`](super::request).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes that came back.
+    pub bytes: u64,
+    /// How often the answer was to ask less.
+    pub throttled: u64,
+}
+
+/// A call that took long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slow {
+    /// The item.
+    pub item: String,
+    /// What people call it, if its type has names.
+    pub name: Option<String>,
+    /// How long the call took, in nanoseconds.
+    pub ns: u64,
+    /// Which call on the item it was, from 1.
+    pub attempt: u32,
+    /// When it began, in nanoseconds from the run's start.
+    pub at_ns: u64,
+}
+
+/// Calls that failed in the same way; texts that differ only in numbers count as the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failures {
+    /// The first one's error.
+    pub error: String,
+    /// How many there were.
+    pub count: u64,
+    /// The first one's item.
+    pub example: String,
 }
 
 /// How full the buffer behind a stage is and was.

@@ -24,6 +24,7 @@ use crate::link::{Inlet, Outlet};
 use crate::options::{OnError, Ordered, Retry};
 use crate::site::Site;
 use crate::stage::{Kind, Stop, Worker};
+use crate::trace::working_for;
 
 /// A stage's desk: its rules, and behind a lock the [`Floor`] on which they are kept.
 pub(crate) struct Desk<W: Work> {
@@ -298,6 +299,7 @@ impl<W: Work> Desk<W> {
         let desk = Arc::clone(self);
         let job: Job = Box::pin(async move {
             let working = worker::work(Arc::clone(&desk), worker, kept, hand);
+            let working = working_for(Arc::clone(&desk.site.meter), worker, working);
             // Calls are caught one by one; this catches what runs beside them, such as the drop of
             // an item. A worker that vanished must not leave the stage waiting for it.
             if let Err(panic) = std::panic::AssertUnwindSafe(working).catch_unwind().await {

@@ -187,9 +187,11 @@ impl<W: Work> Floor<W> {
         if rules.window.is_none() {
             match done {
                 Done::One(item) => self.ready.push_back(item),
-                Done::Nothing => {}
+                Done::Nothing => _ = self.meter.filtered.fetch_add(1, Relaxed),
                 Done::Skipped => _ = self.meter.skipped.fetch_add(1, Relaxed),
-                Done::Fault(fault) => _ = self.fault.get_or_insert((seq, fault)),
+                Done::Fault(fault) if self.fault.is_none() => self.fault = Some((seq, fault)),
+                // One failure is told.
+                Done::Fault(_) => _ = self.meter.abandoned.fetch_add(1, Relaxed),
             }
             return None;
         }
@@ -203,7 +205,7 @@ impl<W: Work> Floor<W> {
                 self.waiting_bytes += item.bytes;
                 slot.items.push_back(item);
             }
-            Done::Nothing => {}
+            Done::Nothing => _ = self.meter.filtered.fetch_add(1, Relaxed),
             Done::Skipped => _ = self.meter.skipped.fetch_add(1, Relaxed),
             Done::Fault(fault) => {
                 slot.fault = Some(fault.clone());
@@ -286,9 +288,7 @@ impl<W: Work> Floor<W> {
             }
         }
         let goes_on = goes_on && self.calls_are_tiny();
-        let (n, bytes) = self.feed.push(&mut self.ready, goes_on);
-        self.meter.items_out.fetch_add(n as u64, Relaxed);
-        self.meter.bytes_out.fetch_add(bytes, Relaxed);
+        self.feed.push(&mut self.ready, goes_on);
     }
 
     /// The calls whose time is up; what they still yield is for nobody.

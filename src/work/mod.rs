@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 pub use calls::With;
 pub(crate) use desk::Desk;
-pub(crate) use place::{Place, block_on};
+pub(crate) use place::{Place, block_on, wait_for};
 pub use staged::Staged;
 
 use crate::fault::BoxError;
@@ -135,6 +135,10 @@ pub(crate) async fn drive<W: Work>(
 ) -> Result<(), Stop> {
     let place = Place::new(staged.work.kind(), outlet.site())
         .map_err(|error| Stop::failed(format!("could not start its workers: {error}")))?;
+    if !staged.work.yields_many() {
+        let site = outlet.site();
+        site.engine.accounted(&site.meter, inlet.tap().core());
+    }
     let desk = Desk::new(staged, place, inlet, outlet);
     let (arriving, leaving) = (inlet.tap(), Arc::clone(outlet.core()));
     // Whatever ends this future, even being dropped, closes the desk.

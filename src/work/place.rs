@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
@@ -85,14 +86,16 @@ impl Place {
     }
 }
 
+struct Unpark(Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 /// Runs a future on this thread. Unlike the executors of the runtimes it may be called anywhere.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
     let mut future = std::pin::pin!(future);
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut context = std::task::Context::from_waker(&waker);
@@ -101,5 +104,22 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
             return value;
         }
         std::thread::park();
+    }
+}
+
+/// Runs a future on this thread for `limit` at most; says whether it has ended.
+pub(crate) fn wait_for(mut future: Pin<&mut impl Future<Output = ()>>, limit: Duration) -> bool {
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let deadline = Instant::now() + limit;
+    loop {
+        if future.as_mut().poll(&mut context).is_ready() {
+            return true;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        std::thread::park_timeout(left);
     }
 }

@@ -18,6 +18,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::item::{ItemId, label};
 use crate::options::RetryOn;
 use crate::stage::Kind;
+use crate::trace::CallRecord;
 
 /// A worker goes on by itself for so long; then others on its thread get a turn.
 const SHIFT: Duration = Duration::from_millis(1);
@@ -101,7 +102,9 @@ pub(super) async fn work<W: Work>(
     loop {
         let brought = match hand {
             Hand::Burst(burst) => run_burst(&desk, worker, &mut kept, burst).await,
-            Hand::More(generator) => run_generator(&desk, &mut kept, generator, Vec::new()).await,
+            Hand::More(generator) => {
+                run_generator(&desk, worker, &mut kept, generator, Vec::new()).await
+            }
         };
         let Some(next) = desk.turn(worker, &mut kept, brought) else {
             return;
@@ -132,7 +135,7 @@ async fn run_burst<W: Work>(
     let mut brought =
         Return { done: Vec::new(), back: VecDeque::new(), rest: None, wage: Wage::default() };
     brought.done.reserve(burst.len());
-    let mut times = Vec::with_capacity(burst.len());
+    let mut calls = Vec::with_capacity(burst.len());
     let attempts = meter.attempts.fetch_add(burst.len() as u64, Relaxed);
     let sampled = desk.rules.kind == Kind::Cpu && (burst.len() == 1 || attempts.is_multiple_of(64));
     let on_core = sampled.then(thread_time);
@@ -142,11 +145,21 @@ async fn run_burst<W: Work>(
         if desk.is_closed() {
             break;
         }
-        let seq = entry.seq;
+        let (seq, id, attempt) = (entry.seq, entry.id, entry.attempt);
         let outcome = run_call(desk, worker, kept, entry, &mut burst, from).await;
         let now = Instant::now();
         let ns = (now - from).as_nanos() as u64;
-        times.push(ns);
+        let (bytes, failed) = match &outcome {
+            Outcome::Done(Done::One(item)) => (item.bytes, false),
+            Outcome::Done(Done::Skipped | Done::Fault(_)) | Outcome::Again(..) => (0, true),
+            Outcome::Done(Done::Nothing) | Outcome::Many(_) => (0, false),
+        };
+        let from_ns = meter.since_start(from);
+        let worker_no = worker as u32;
+        let call = CallRecord { id, worker: worker_no, attempt, from_ns, ns, bytes, failed };
+        meter.note_if_slow(&call);
+        calls.push(call);
+        brought.wage.bytes += bytes;
         brought.wage.ns += ns;
         brought.wage.calls += 1;
         from = now;
@@ -154,26 +167,25 @@ async fn run_burst<W: Work>(
             desk.suspect.store(true, Relaxed);
         }
         match outcome {
-            Outcome::Done(done) => {
-                if let Done::One(item) = &done {
-                    brought.wage.bytes += item.bytes;
-                }
-                brought.done.push((seq, done));
-            }
+            Outcome::Done(done) => brought.done.push((seq, done)),
             Outcome::Again(entry, until) => {
                 let hand = Hand::Burst(VecDeque::from([entry]));
                 brought.rest = Some((hand, Some(until)));
                 break;
             }
             Outcome::Many(generator) => {
-                meter.served(&times);
-                return run_generator(desk, kept, generator, brought.done).await;
+                meter.served(&calls);
+                return run_generator(desk, worker, kept, generator, brought.done).await;
             }
         }
         // Calls turned out longer than the burst was made for: others may take the rest.
         if !burst.is_empty() && now - start > SHIFT {
             break;
         }
+    }
+    // Unless it pauses before another try.
+    if brought.rest.is_none() {
+        meter.under_way[worker].end();
     }
     if !burst.is_empty() {
         meter.attempts.fetch_sub(burst.len() as u64, Relaxed);
@@ -184,7 +196,7 @@ async fn run_burst<W: Work>(
         let core = thread_time().saturating_sub(before).as_nanos() as u64;
         meter.on_core(core, brought.wage.ns);
     }
-    meter.served(&times);
+    meter.served(&calls);
     brought.back = burst;
     brought
 }
@@ -208,6 +220,8 @@ async fn run_call<W: Work>(
     let name = label(&value);
     let again = desk.rules.retry.as_ref().filter(|retry| attempt <= retry.max);
     let copy = again.and(desk.copy).map(|copy| copy(&value));
+    let meter = &desk.site.meter;
+    meter.under_way[worker].begin(seq, id, attempt, name.as_ref(), meter.since_start(from));
     let call = Call { worker: &desk.workers[worker], id, attempt };
     let limit = desk.rules.timeout;
     let result = {
@@ -235,7 +249,7 @@ async fn run_call<W: Work>(
                     report_if_held(desk, polled, on_core);
                 }
                 if poll.is_pending() && !burst.is_empty() {
-                    desk.site.meter.attempts.fetch_sub(burst.len() as u64, Relaxed);
+                    meter.attempts.fetch_sub(burst.len() as u64, Relaxed);
                     desk.give_back(worker, burst);
                 }
                 poll
@@ -258,7 +272,8 @@ async fn run_call<W: Work>(
         Some(Err(panic)) => Fault::panic(panic),
         None => Fault::timeout(limit.unwrap_or_default()),
     };
-    desk.site.meter.errors.fetch_add(1, Relaxed);
+    let fault = fault.on(id, name, attempt);
+    meter.failed(&fault);
     if fault.kind() == FaultKind::Panic
         && let Some(kept) = kept.take()
     {
@@ -266,13 +281,14 @@ async fn run_call<W: Work>(
     }
     match (again, copy) {
         (Some(retry), Some(value)) if worth_another(&fault, retry.on) => {
-            desk.site.meter.retries.fetch_add(1, Relaxed);
+            meter.retries.fetch_add(1, Relaxed);
+            meter.under_way[worker].pause(meter.since_start(Instant::now()));
             let most = retry.backoff.saturating_mul(1 << (attempt - 1).min(20));
             let pause = most.min(retry.backoff_max).mul_f64(fastrand::f64());
             let entry = Entry { seq, id, attempt: attempt + 1, bytes, value };
             Outcome::Again(entry, Instant::now() + pause)
         }
-        _ => Outcome::Done(desk.judge(fault.on(id, name, attempt))),
+        _ => Outcome::Done(desk.judge(fault)),
     }
 }
 
@@ -307,13 +323,15 @@ fn report_if_held<W: Work>(desk: &Desk<W>, since: Instant, on_core: Option<Durat
 /// Makes items as long as they are wanted.
 async fn run_generator<W: Work>(
     desk: &Arc<Desk<W>>,
+    worker: usize,
     kept: &mut Option<Kept<W>>,
     mut generator: Generator<W>,
     mut done: Vec<(u64, Done<W::Out>)>,
 ) -> Return<W> {
     let seq = generator.seq;
     let mut wage = Wage::default();
-    let mut times = Vec::new();
+    let meter = &desk.site.meter;
+    let mut calls = Vec::new();
     let mut made = VecDeque::new();
     let mut allowed = desk.offer(seq, &mut made);
     let end = loop {
@@ -324,6 +342,8 @@ async fn run_generator<W: Work>(
             break Some(Err(()));
         }
         let from = Instant::now();
+        let Generator { id, name, .. } = &generator;
+        meter.under_way[worker].begin(seq, *id, 1, name.as_ref(), meter.since_start(from));
         let state = kept.as_mut().and_then(|kept| kept.state.as_mut());
         let state = state.expect("the call that yields many made the state");
         let more = AssertUnwindSafe(desk.work.more(state, &mut generator.rest)).catch_unwind();
@@ -344,7 +364,18 @@ async fn run_generator<W: Work>(
             _ => Some(more.await).filter(|_| limit.is_none_or(|limit| from.elapsed() <= limit)),
         };
         let ns = from.elapsed().as_nanos() as u64;
-        times.push(ns);
+        let failed = !matches!(result, Some(Ok(Ok(_))));
+        let call = CallRecord {
+            id: generator.id.child(generator.made),
+            worker: worker as u32,
+            attempt: 1,
+            from_ns: meter.since_start(from),
+            ns,
+            bytes: 0,
+            failed,
+        };
+        meter.note_if_slow(&call);
+        calls.push(call);
         wage.ns += ns;
         wage.calls += 1;
         let fault = match result {
@@ -365,13 +396,15 @@ async fn run_generator<W: Work>(
             Some(Err(panic)) => Fault::panic(panic),
             None => Fault::timeout(limit.unwrap_or_default()),
         };
-        desk.site.meter.errors.fetch_add(1, Relaxed);
-        break Some(Ok(desk.judge(fault.on(generator.id, generator.name.clone(), 1))));
+        let fault = fault.on(generator.id, generator.name.clone(), 1);
+        meter.failed(&fault);
+        break Some(Ok(desk.judge(fault)));
     };
+    meter.under_way[worker].end();
     if !made.is_empty() {
         desk.offer(seq, &mut made);
     }
-    desk.site.meter.served(&times);
+    meter.served(&calls);
     let mut rest = None;
     match end {
         Some(Ok(outcome)) => done.push((seq, outcome)),

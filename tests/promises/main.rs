@@ -12,4 +12,5 @@ mod runtimes;
 mod shutdown;
 mod states;
 mod support;
+mod tracing;
 mod worker_state;

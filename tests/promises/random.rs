@@ -138,6 +138,7 @@ proptest! {
             "read {} = delivered {} + skipped {} + failed {failed} + abandoned {}",
             stats.read, stats.items, stats.skipped, stats.abandoned
         );
+        prop_assert_eq!(stats.unaccounted, 0, "each stage accounts for each item: {:#?}", stats);
         for stage in &stats.stages {
             let whole = stats.elapsed * stage.workers as u32;
             prop_assert!(stage.states.total().abs_diff(whole) < Duration::from_micros(1));

@@ -184,6 +184,7 @@ pub(crate) fn outcome<T: Send + 'static>(run: Running<T>) -> (Vec<T>, Option<Fau
     assert!(run.next().is_none(), "the end is the end");
     let stats = run.close();
     assert_eq!(stats.items, items.len() as u64);
+    assert_eq!(stats.unaccounted, 0, "{stats:#?}");
     for stage in &stats.stages {
         let (total, whole) = (stage.states.total(), stats.elapsed * stage.workers as u32);
         let apart = total.abs_diff(whole);

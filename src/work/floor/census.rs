@@ -1,9 +1,11 @@
 //! What a floor tells: to the loop what to wait for, to the meter in which state each worker is, and
 //! at the end what was left.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::{Floor, Left, Resting, Slot};
+use crate::fault::Fault;
 use crate::stage::Stop;
 use crate::trace::State;
 use crate::work::Work;
@@ -91,10 +93,15 @@ impl<W: Work> Floor<W> {
             Slot { done: true, .. } => 1,
             Slot { done: false, .. } => 0,
         });
-        let started =
-            self.hands.iter().sum::<usize>() + self.resting.len() + finished.sum::<usize>();
+        // Nor are items that were given up, although their calls go on.
+        let in_hand = self.hands.iter().sum::<usize>().saturating_sub(self.late.len());
+        let started = in_hand + self.resting.len() + finished.sum::<usize>();
         // The item whose failure the stage tells was not abandoned: it failed.
-        let failed = self.slots.front().is_some_and(|slot| slot.fault.is_some());
+        let on_item = |fault: &Fault| fault.item().is_some();
+        let failed = self.slots.front().and_then(|slot| slot.fault.as_ref()).is_some_and(on_item);
+        let failed_unordered = || self.fault.as_ref().is_some_and(|(_, fault)| on_item(fault));
+        let gave_up = failed || self.slots.is_empty() && failed_unordered();
+        self.meter.gave_up.store(gave_up.into(), Relaxed);
         let count = self.input.len() + started + self.ready.len();
         let count = count.saturating_sub(usize::from(failed));
         let resting = std::mem::take(&mut self.resting);
