@@ -16,7 +16,7 @@ use crate::pipeline::Node;
 use crate::site::{Lineage, Site};
 use crate::source::Index;
 use crate::stage::{Kind, Source, Stage, Stop};
-use crate::trace::Meter;
+use crate::trace::{Meter, State};
 
 /// Builds the stages of a plan inside a run and returns the end of the last one.
 pub(crate) type Build<T> = Box<dyn FnOnce(&mut Assembly, &Arc<Site>) -> Inlet<T> + Send>;
@@ -169,6 +169,9 @@ pub(crate) async fn guarded(
 
 /// Records how a stage stopped, before its ends are dropped.
 pub(crate) fn record<T: Send + 'static>(site: &Site, outlet: &Outlet<T>, result: Result<(), Stop>) {
+    if matches!(site.meter.kind, Kind::Source | Kind::Flow) {
+        site.meter.enter(State::Starved);
+    }
     let end = match result {
         Ok(()) => End::Done,
         Err(Stop::Failed(fault)) => {

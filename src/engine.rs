@@ -26,8 +26,8 @@ use crate::link::Core;
 use crate::pipeline::{RunSettings, StallRule, TraceRule};
 use crate::stage::Kind;
 use crate::trace::{
-    BufferStats, Ended, Flow, Meter, Process, Receipt, RunStats, Sample, Sampling, Series,
-    StageStats, Stall, YOU, receipt, stall, stall_of_consumer, together,
+    BufferStats, CallRecord, Ended, Flow, Meter, Process, Receipt, RunStats, Sample, Sampling,
+    Series, StageStats, Stall, Traced, YOU, chrome, receipt, stall, stall_of_consumer, together,
 };
 use crate::work::wait_for;
 
@@ -56,6 +56,8 @@ pub(crate) struct Engine {
     settings: RunSettings,
     sampling: Mutex<Sampling>,
     stalls: Mutex<Vec<Stall>>,
+    /// What the process had used when the run began.
+    process: Option<Process>,
     /// Why the run was ended from outside its stages.
     failure: OnceLock<Fault>,
     skip_logs: Mutex<BTreeMap<PathBuf, File>>,
@@ -120,7 +122,13 @@ impl Engine {
             cancel: CancellationToken::new(),
             stop: CancellationToken::new(),
             consumer: Consumer::default(),
-            you: Arc::new(Meter::new(YOU.to_owned(), Kind::Flow, 1, started)),
+            you: {
+                let you = Meter::new(YOU.to_owned(), Kind::Flow, 1, started);
+                if let Some(trace) = settings.trace {
+                    you.trace(trace.calls());
+                }
+                Arc::new(you)
+            },
             started,
             ended: OnceLock::new(),
             handle: runtime.handle().clone(),
@@ -130,6 +138,7 @@ impl Engine {
             settings,
             sampling: Mutex::default(),
             stalls: Mutex::default(),
+            process: Process::now(),
             failure: OnceLock::new(),
             skip_logs: Mutex::new(BTreeMap::new()),
             held: Mutex::new(BTreeMap::new()),
@@ -318,7 +327,7 @@ impl Engine {
             bytes: self.consumer.bytes.load(Relaxed),
             waited: self.waited(now),
             rss: process.rss,
-            cpu: process.cpu,
+            cpu: process.cpu.saturating_sub(self.process.unwrap_or_default().cpu),
             stages: each.collect(),
         };
         drop(stages);
@@ -341,6 +350,26 @@ impl Engine {
         let first = stages.iter().rposition(joined).unwrap_or(0);
         let meters: Vec<_> = stages[first..].iter().map(|stage| &*stage.meter).collect();
         receipt(&meters, id, wait)
+    }
+
+    /// Writes the last seconds as a trace; see [`RunSettings::trace`].
+    pub(crate) fn write_trace(&self, to: &mut impl io::Write) -> io::Result<()> {
+        let last = self.settings.trace.unwrap_or_default().last;
+        let end = self.ended.get().map_or_else(Instant::now, |(at, _)| *at);
+        let from_ns = self.you.since_start(end).saturating_sub(last.as_nanos() as u64);
+        let stages = self.stages.lock();
+        let meters: Vec<_> = stages.iter().map(|stage| &*stage.meter).chain([&*self.you]).collect();
+        let series = &self.series();
+        chrome(&Traced { name: &self.name, stages: &meters, series, from_ns }, to)
+    }
+
+    /// The consumer waited for the item `id`.
+    pub(crate) fn consumer_waited(&self, id: ItemId, (from_ns, until_ns): (u64, u64)) {
+        if self.settings.trace.is_some() {
+            let (ns, worker) = (until_ns.saturating_sub(from_ns), 0);
+            let wait = CallRecord { id, worker, attempt: 1, from_ns, ns, bytes: 0, failed: false };
+            self.you.served(&[wait]);
+        }
     }
 
     /// How long the consumer has waited by `now`.
@@ -457,7 +486,7 @@ impl Engine {
             abandoned: sum(|stage| stage.abandoned) + self.you.abandoned.load(Relaxed),
             stages,
             unaccounted: if *self.gone.lock() { unaccounted(&metered) } else { 0 },
-            process: Process::now(),
+            process: self.process.zip(Process::now()).map(|(then, now)| now.since(&then)),
             stalls: self.stalls(),
         }
     }

@@ -76,7 +76,7 @@ pub struct RunSettings {
     pub io_threads: Option<usize>,
     /// What happens when nothing moves. Default: after 10 s a warning says what is waited for.
     pub stall: StallRule,
-    /// Remembers calls for a trace, see [`Handle::trace`](crate::running::Handle::trace). Default:
+    /// Remembers calls for a trace, see [`Handle::write_trace`](crate::running::Handle::write_trace). Default:
     /// not.
     pub trace: Option<TraceRule>,
 }

@@ -117,6 +117,9 @@ impl<T: Send + 'static> Running<T> {
         fingerprint.push(item.id);
         consumer.fingerprint.store(fingerprint.value(), Relaxed);
         self.last = Some(item.id);
+        if let Some(wait) = self.wait {
+            self.engine.consumer_waited(item.id, wait);
+        }
         let mut value = item.value;
         if takes_claim::<T>()
             && let Some(claim) = self.claim()
@@ -268,6 +271,16 @@ impl Handle {
     /// The figures so far.
     pub fn stats(&self) -> RunStats {
         self.engine.stats()
+    }
+
+    /// Writes the last seconds as a trace in Chrome's JSON format, which <https://ui.perfetto.dev>
+    /// opens. [`RunSettings::trace`](crate::pipeline::RunSettings::trace) says how much is
+    /// remembered; without it that is the last thousand calls of each stage.
+    ///
+    /// # Errors
+    /// `to` can't be written.
+    pub fn write_trace(&self, to: &mut impl std::io::Write) -> std::io::Result<()> {
+        self.engine.write_trace(to)
     }
 
     /// How the figures grew over time.

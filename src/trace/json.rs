@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::verdict::{Cause, verdict};
-use super::{Delivered, Ended, RunStats, StageStats};
+use super::{
+    BufferStats, Delivered, Ended, Failures, Gain, Process, RunStats, Slow, StageStats, Stall,
+    Traffic,
+};
 use crate::item::{Fingerprint, PoolStats};
 use crate::stage::Kind;
 
@@ -35,6 +38,9 @@ pub struct RunReport {
     pub fingerprint: String,
     /// The share of the time that the consumer waited.
     pub waited_share: f64,
+    /// Items that the sources gave.
+    #[serde(default)]
+    pub read: u64,
     /// Items left out after errors, in all stages.
     pub skipped: u64,
     /// Items that were under way when the run stopped early.
@@ -45,6 +51,25 @@ pub struct RunReport {
     pub stages: Vec<StageReport>,
     /// The pools that data was read and decoded into.
     pub buffers: BufferReport,
+    /// What the run waited for when nothing moved.
+    #[serde(default)]
+    pub stalls: Vec<Stall>,
+    /// What the process used.
+    #[serde(default)]
+    pub process: Option<ProcessReport>,
+}
+
+/// What the process used.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ProcessReport {
+    /// The most memory at a time, in bytes.
+    pub rss_max: u64,
+    /// Time on cores over the run's time and the cores there are, 0 to 1.
+    pub cpu_share: f64,
+    /// Cores.
+    pub cores: usize,
+    /// Page faults that needed no reading.
+    pub minor_faults: u64,
 }
 
 /// The bottleneck.
@@ -56,6 +81,12 @@ pub struct VerdictReport {
     pub cause: Cause,
     /// The same as a sentence.
     pub sentence: String,
+    /// What to try.
+    #[serde(default)]
+    pub advice: Option<String>,
+    /// What the likeliest change would give.
+    #[serde(default)]
+    pub gain: Option<Gain>,
 }
 
 /// A stage's figures.
@@ -67,6 +98,9 @@ pub struct StageReport {
     pub kind: Kind,
     /// Its workers.
     pub workers: usize,
+    /// Items that it took.
+    #[serde(default)]
+    pub items_in: u64,
     /// Items that it sent.
     pub items: u64,
     /// Bytes that it sent.
@@ -83,16 +117,55 @@ pub struct StageReport {
     pub limit: f64,
     /// The share of the working time on a core; cpu stages only.
     pub on_core: Option<f64>,
+    /// The share of the working time in which there was no core for it.
+    #[serde(default)]
+    pub no_core: Option<f64>,
     /// Items a second that it would deliver if nothing held it; null before its first call.
     pub could_do_per_s: Option<f64>,
     /// Service times in milliseconds.
     pub service_ms: ServiceReport,
+    /// How many calls took up to so many milliseconds.
+    #[serde(default)]
+    pub histogram: Vec<(f64, u64)>,
+    /// Calls made.
+    #[serde(default)]
+    pub attempts: u64,
     /// Calls that failed.
     pub errors: u64,
     /// Calls made again.
     pub retries: u64,
     /// Items left out.
     pub skipped: u64,
+    /// The buffer behind it.
+    #[serde(default)]
+    pub buffer: BufferStats,
+    /// What its calls asked for outside the process, if they said.
+    #[serde(default)]
+    pub traffic: Option<Traffic>,
+    /// Its slowest calls.
+    #[serde(default)]
+    pub slowest: Vec<SlowReport>,
+    /// Its failed calls by kind.
+    #[serde(default)]
+    pub failures: Vec<Failures>,
+    /// What was said about how it runs.
+    #[serde(default)]
+    pub options: String,
+}
+
+/// A call that took long.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SlowReport {
+    /// The item.
+    pub item: String,
+    /// What people call it.
+    pub name: Option<String>,
+    /// How long it took.
+    pub ms: f64,
+    /// Which call on the item it was, from 1.
+    pub attempt: u32,
+    /// When it began, in seconds from the run's start.
+    pub at_s: f64,
 }
 
 /// Service times in milliseconds.
@@ -106,6 +179,9 @@ pub struct ServiceReport {
     pub p99: f64,
     /// The longest.
     pub max: f64,
+    /// Mean.
+    #[serde(default)]
+    pub mean: f64,
 }
 
 /// What the buffer pools did.
@@ -144,17 +220,28 @@ impl RunReport {
             items_per_s: delivered.items as f64 / seconds,
             fingerprint: Fingerprint::from(stats.fingerprint).to_string(),
             waited_share: (stats.waited.as_secs_f64() / seconds).clamp(0.0, 1.0),
+            read: stats.read,
             skipped: stats.skipped,
             abandoned: stats.abandoned,
             verdict: VerdictReport {
                 stage: verdict.stage,
                 cause: verdict.cause,
                 sentence: verdict.sentence,
+                advice: verdict.advice,
+                gain: verdict.gains.into_iter().next(),
             },
             stages: stats.stages.iter().map(stage).collect(),
             buffers,
+            stalls: stats.stalls.clone(),
+            process: stats.process.map(|process| of_process(&process, seconds)),
         }
     }
+}
+
+fn of_process(process: &Process, seconds: f64) -> ProcessReport {
+    let Process { rss_max, cpu, minor_faults, cores, .. } = *process;
+    let cpu_share = cpu.as_secs_f64() / (seconds * cores as f64);
+    ProcessReport { rss_max, cpu_share, cores, minor_faults }
 }
 
 fn stage(stage: &StageStats) -> StageReport {
@@ -164,6 +251,7 @@ fn stage(stage: &StageStats) -> StageReport {
         id: stage.id.clone(),
         kind: stage.kind,
         workers: stage.workers,
+        items_in: stage.items_in,
         items: stage.items_out,
         bytes: stage.bytes_out,
         working,
@@ -172,15 +260,34 @@ fn stage(stage: &StageStats) -> StageReport {
         turn,
         limit,
         on_core: stage.on_core,
+        no_core: stage.no_core,
         could_do_per_s: Some(stage.could_do_per_s()).filter(|rate| rate.is_finite()),
         service_ms: ServiceReport {
             p50: ms(stage.service.p50_ns),
             p90: ms(stage.service.p90_ns),
             p99: ms(stage.service.p99_ns),
             max: ms(stage.service.max_ns),
+            mean: ms(stage.service.mean_ns),
         },
+        histogram: stage.histogram.iter().map(|&(ns, count)| (ms(ns), count)).collect(),
+        attempts: stage.attempts,
         errors: stage.errors,
         retries: stage.retries,
         skipped: stage.skipped,
+        buffer: stage.buffer,
+        traffic: Some(stage.traffic).filter(|traffic| *traffic != Traffic::default()),
+        slowest: stage.slowest.iter().map(slow).collect(),
+        failures: stage.failures.clone(),
+        options: stage.options.clone(),
+    }
+}
+
+fn slow(slow: &Slow) -> SlowReport {
+    SlowReport {
+        item: slow.item.clone(),
+        name: slow.name.clone(),
+        ms: slow.ns as f64 / 1e6,
+        attempt: slow.attempt,
+        at_s: slow.at_ns as f64 / 1e9,
     }
 }

@@ -60,6 +60,8 @@ pub(crate) struct Meter {
     pub(crate) abandoned: AtomicU64,
     core_ns: AtomicU64,
     core_of_ns: AtomicU64,
+    delay_ns: AtomicU64,
+    delay_of_ns: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -74,7 +76,9 @@ struct Clock {
 impl Meter {
     pub(crate) fn new(id: String, kind: Kind, workers: usize, start: Instant) -> Self {
         let mut census = [0; 5];
-        census[State::Starved as usize] = workers as u32;
+        // A source has nothing to wait for.
+        let first = if kind == Kind::Source { State::Working } else { State::Starved };
+        census[first as usize] = workers as u32;
         Meter {
             id,
             kind,
@@ -99,6 +103,8 @@ impl Meter {
             abandoned: AtomicU64::new(0),
             core_ns: AtomicU64::new(0),
             core_of_ns: AtomicU64::new(0),
+            delay_ns: AtomicU64::new(0),
+            delay_of_ns: AtomicU64::new(0),
         }
     }
 
@@ -218,13 +224,22 @@ impl Meter {
         self.core_of_ns.fetch_add(wall_ns, Relaxed);
     }
 
+    /// For `delay_ns` of `wall_ns` of working time there was no core.
+    pub(crate) fn delayed(&self, delay_ns: u64, wall_ns: u64) {
+        self.delay_ns.fetch_add(delay_ns.min(wall_ns), Relaxed);
+        self.delay_of_ns.fetch_add(wall_ns, Relaxed);
+    }
+
     /// The figures, with the time in each state as [`together`] gave it.
     pub(crate) fn figures(&self, ns: [Duration; 5], buffer: BufferStats) -> StageStats {
-        let (service, slowest, failures) = {
+        let (service, histogram, slowest, failures) = {
             let log = self.log.lock();
-            (log.service(), log.slowest(), log.failures())
+            (log.service(), log.histogram(), log.slowest(), log.failures())
         };
-        let of = self.core_of_ns.load(Relaxed);
+        let share = |part: &AtomicU64, of: &AtomicU64| {
+            let of = of.load(Relaxed);
+            (of > 0).then(|| part.load(Relaxed) as f64 / of as f64)
+        };
         StageStats {
             id: self.id.clone(),
             kind: self.kind,
@@ -239,8 +254,10 @@ impl Meter {
                 turn: ns[State::Turn as usize],
                 limit: ns[State::Limit as usize],
             },
-            on_core: (of > 0).then(|| self.core_ns.load(Relaxed) as f64 / of as f64),
+            on_core: share(&self.core_ns, &self.core_of_ns),
+            no_core: share(&self.delay_ns, &self.delay_of_ns),
             service,
+            histogram,
             attempts: self.attempts.load(Relaxed),
             retries: self.retries.load(Relaxed),
             errors: self.errors.load(Relaxed),

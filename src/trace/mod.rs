@@ -1,5 +1,7 @@
 //! Where the time goes.
 
+mod chrome;
+mod gain;
 mod json;
 mod log;
 mod meter;
@@ -14,7 +16,11 @@ mod text;
 mod under_way;
 mod verdict;
 
-pub use json::{BufferReport, RunReport, ServiceReport, StageReport, VerdictReport};
+pub(crate) use chrome::{Traced, chrome};
+pub use gain::Gain;
+pub use json::{
+    BufferReport, ProcessReport, RunReport, ServiceReport, SlowReport, StageReport, VerdictReport,
+};
 pub(crate) use log::CallRecord;
 pub use meter::measuring_cost;
 pub(crate) use meter::{Meter, State, together};

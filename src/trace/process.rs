@@ -23,6 +23,15 @@ impl Process {
         })
     }
 
+    /// What was used since `then`.
+    pub(crate) fn since(&self, then: &Process) -> Process {
+        Process {
+            cpu: self.cpu.saturating_sub(then.cpu),
+            minor_faults: self.minor_faults.saturating_sub(then.minor_faults),
+            ..*self
+        }
+    }
+
     /// The figures now; `None` where the system does not tell them in `/proc`.
     #[cfg(not(target_os = "linux"))]
     pub fn now() -> Option<Process> {

@@ -4,9 +4,12 @@ use std::fmt::Write as _;
 
 use super::text::{bytes, duration, percent, rate};
 use super::verdict::{YOU, verdict};
-use super::{Ended, RunStats, StageStats};
+use super::{Ended, Failures, Gain, RunStats, Slow, StageStats};
 use crate::item::Fingerprint;
 use crate::stage::Kind;
+
+/// Shorter calls are not worth a line, however long for their stage.
+const SLOW_NS: u64 = 100_000_000;
 
 /// What only the consumer of a run knows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,8 +60,18 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
             verdict.sentence
         ),
     );
-    if let Some(advice) = verdict.advice {
+    if let Some(advice) = &verdict.advice {
         write_to(&mut out, format_args!("  try: {advice}\n"));
+    }
+    for Gain { change, items_per_s, factor } in &verdict.gains {
+        // Windows and batches: the table and the head count different things.
+        let items_per_s = items_per_s * delivered.items as f64 / stats.items.max(1) as f64;
+        let (per_s, more) = (rate(items_per_s), percent(factor - 1.0));
+        write_to(&mut out, format_args!("  {change}: about {per_s} items/s (+{more})\n"));
+    }
+    out.push_str(&slow_and_failed(stats));
+    for stall in &stats.stalls {
+        write_to(&mut out, format_args!("stalled: {stall}\n"));
     }
     if stats.skipped > 0 {
         write_to(&mut out, format_args!("{} items were skipped after errors\n", stats.skipped));
@@ -71,6 +84,33 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
         &mut out,
         format_args!("order fingerprint {}\n", Fingerprint::from(stats.fingerprint)),
     );
+    out
+}
+
+/// The slowest items and what failed, by name.
+fn slow_and_failed(stats: &RunStats) -> String {
+    let mut out = String::new();
+    for StageStats { id, failures, .. } in &stats.stages {
+        for Failures { error, count, example } in failures {
+            let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
+            write_to(&mut out, format_args!("failed in {id}, {times}: {error} ({example})\n"));
+        }
+    }
+    let all = stats.stages.iter().flat_map(|stage| stage.slowest.iter().map(move |s| (stage, s)));
+    // Only those that stand out from the others of their stage.
+    let stands_out = |(stage, slow): &(&StageStats, &Slow)| slow.ns > 4 * stage.service.p50_ns;
+    let mut slow: Vec<_> = all.filter(stands_out).filter(|(_, s)| s.ns > SLOW_NS).collect();
+    slow.sort_by_key(|(_, slow)| std::cmp::Reverse(slow.ns));
+    let told = slow.iter().take(3).map(|(stage, slow)| {
+        let name = slow.name.as_ref().map_or_else(String::new, |name| format!("{name}, "));
+        let again =
+            if slow.attempt > 1 { format!(", attempt {}", slow.attempt) } else { String::new() };
+        format!("{} ({name}{} in {}{again})", slow.item, duration(slow.ns), stage.id)
+    });
+    let told: Vec<_> = told.collect();
+    if !told.is_empty() {
+        write_to(&mut out, format_args!("slowest items: {}\n", told.join(", ")));
+    }
     out
 }
 

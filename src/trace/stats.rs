@@ -38,11 +38,11 @@ pub struct RunStats {
     pub stages: Vec<StageStats>,
     /// What the run waited for when nothing moved for a while.
     pub stalls: Vec<Stall>,
-    /// What the whole process used so far; where the system says so.
+    /// What the whole process used since the run began; where the system says so.
     pub process: Option<Process>,
 }
 
-/// What a process used so far.
+/// What a process uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Memory in use, in bytes (resident set).
@@ -90,8 +90,13 @@ pub struct StageStats {
     pub states: States,
     /// The share of the working time that was spent on a core, 0 to 1; sampled, cpu stages only.
     pub on_core: Option<f64>,
+    /// The share of the working time in which it had something to compute and there was no core, 0 to
+    /// 1; sampled, cpu stages only, where the system says so.
+    pub no_core: Option<f64>,
     /// Service times: how long calls took, without any wait for input, room or a limit.
     pub service: Service,
+    /// How many calls took up to so many nanoseconds, in steps of a factor of 1.5.
+    pub histogram: Vec<(u64, u64)>,
     /// Calls made, retries included.
     pub attempts: u64,
     /// Calls that were made again after an error.

@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::text::{duration, percent};
+use super::gain::{Gain, gains};
+use super::text::{count, duration, percent};
 use super::{RunStats, StageStats};
 use crate::stage::Kind;
 
@@ -16,6 +17,12 @@ const BALANCED: f64 = 0.10;
 const SHORT_OF_CORES: f64 = 0.70;
 /// ... if it works at least this much.
 const BUSY: f64 = 0.40;
+
+/// A stage of whose calls one in so many is made again has a problem of its own.
+const RETRIES_MANY: u64 = 5;
+
+/// A cpu stage that had no core for this share of its working time lacks them.
+const NO_CORE: f64 = 0.15;
 
 /// The name of the consumer where stages are named.
 pub const YOU: &str = "you";
@@ -31,6 +38,8 @@ pub struct Verdict {
     pub sentence: String,
     /// What to try, if there is something to try.
     pub advice: Option<String>,
+    /// What the likeliest changes would give.
+    pub gains: Vec<Gain>,
 }
 
 /// What limits a run.
@@ -41,8 +50,12 @@ pub enum Cause {
     Working,
     /// Finished items wait for earlier ones.
     Turn,
-    /// A rate limit or retry pauses hold it.
+    /// A rate limit holds it.
     Limit,
+    /// Its calls fail and are made again.
+    Retries,
+    /// The store that it asks wants to be asked less.
+    Throttled,
     /// The cpu stages work, but not on a core: there are too few.
     Cores,
     /// The consumer is slower than the pipeline.
@@ -78,7 +91,10 @@ pub fn verdict(stats: &RunStats) -> Verdict {
         return balanced((most, first), (next, second));
     }
     match first {
-        Some(stage) => of_stage(stage),
+        Some(stage) => {
+            let verdict = of_stage(stage);
+            Verdict { gains: gains(stats, Some(stage), verdict.cause), ..verdict }
+        }
         None => Verdict {
             stage: Some(YOU.to_owned()),
             cause: Cause::Consumer,
@@ -87,6 +103,7 @@ pub fn verdict(stats: &RunStats) -> Verdict {
                 percent(1.0 - you)
             ),
             advice: None,
+            gains: gains(stats, None, Cause::Consumer),
         },
     }
 }
@@ -99,7 +116,7 @@ fn busy(stage: &StageStats) -> f64 {
 
 fn unknown(why: &str) -> Verdict {
     let (cause, sentence) = (Cause::Unknown, format!("No limit found: {why}"));
-    Verdict { stage: None, cause, sentence, advice: None }
+    Verdict { stage: None, cause, sentence, advice: None, gains: Vec::new() }
 }
 
 fn short_of_cores(stats: &RunStats, first: Option<&StageStats>) -> Option<Verdict> {
@@ -108,6 +125,8 @@ fn short_of_cores(stats: &RunStats, first: Option<&StageStats>) -> Option<Verdic
         stage.kind == Kind::Cpu
             && stage.states.shares()[0] >= BUSY
             && stage.on_core.is_some_and(|share| share <= SHORT_OF_CORES)
+            // Off a core it may also wait for something else.
+            && stage.no_core.is_none_or(|share| share >= NO_CORE)
     };
     let short: Vec<_> = stats.stages.iter().filter(is_short).collect();
     if !short.iter().any(|stage| stage.id == first.id) {
@@ -128,6 +147,7 @@ fn short_of_cores(stats: &RunStats, first: Option<&StageStats>) -> Option<Verdic
             and(&on_core),
         ),
         advice: Some("use fewer cpu workers in all, or a machine with more cores".to_owned()),
+        gains: Vec::new(),
     })
 }
 
@@ -141,6 +161,7 @@ fn balanced(first: (f64, Option<&StageStats>), second: (f64, Option<&StageStats>
         cause: Cause::Balanced,
         sentence: format!("Balanced: {} and {} are equally busy", told(first), told(second)),
         advice: None,
+        gains: Vec::new(),
     }
 }
 
@@ -158,12 +179,39 @@ fn of_stage(stage: &StageStats) -> Verdict {
             ),
             "a larger `ordered: { window: ... }`, or `ordered: false` if the order is free",
         )
+    } else if stage.retries * RETRIES_MANY >= stage.attempts.max(1) {
+        (
+            Cause::Retries,
+            format!(
+                "{} of its {} calls failed and were made again; it works {} of the time and pauses {}",
+                count(stage.retries),
+                count(stage.attempts),
+                percent(working),
+                percent(limit),
+            ),
+            "look at its errors; fewer `workers` or a lower `rate` if the store is overloaded",
+        )
     } else if limit >= working {
-        let why = format!("its rate limit or its retries hold it {} of the time", percent(limit));
-        (Cause::Limit, why, "a higher `rate`, or look at its errors")
+        let why = format!("its rate limit holds it {} of the time", percent(limit));
+        (Cause::Limit, why, "a higher `rate`")
+    } else if stage.traffic.throttled > 0 {
+        (
+            Cause::Throttled,
+            format!(
+                "the store said {} times that it is asked too much; calls take {} of the time (median \
+                 {median}, 99th percentile {p99})",
+                count(stage.traffic.throttled),
+                percent(working),
+            ),
+            "fewer `workers` or a `rate` below what the store allows; more buckets or prefixes",
+        )
     } else {
         let (does, advice) = match kind {
             Kind::Io => ("waiting for answers", "more `workers`, as long as the store keeps up"),
+            Kind::Cpu if stage.on_core.is_some_and(|share| share < 0.5) => (
+                "in calls that wait instead of computing",
+                "make it an io stage if it reads or sends; or more `workers`",
+            ),
             Kind::Cpu => ("computing", "more `workers` or cores, or less to compute"),
             Kind::Device => ("busy on the device", "less to do there, or a faster device"),
             Kind::Source => ("making items", "a faster source"),
@@ -186,6 +234,7 @@ fn of_stage(stage: &StageStats) -> Verdict {
         cause,
         sentence: format!("Limit: {id} — {why}"),
         advice: Some(advice.to_owned()),
+        gains: Vec::new(),
     }
 }
 
@@ -224,7 +273,10 @@ mod tests {
             read: 10,
             skipped: 0,
             abandoned: 0,
+            unaccounted: 0,
             stages,
+            stalls: Vec::new(),
+            process: None,
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 
-use super::cpu_clock::thread_time;
+use super::cpu_clock::{thread_delay, thread_time};
 use super::desk::{Desk, Return};
 use super::floor::Done;
 use super::{Call, Finish, Work, Yield};
@@ -139,6 +139,7 @@ async fn run_burst<W: Work>(
     let attempts = meter.attempts.fetch_add(burst.len() as u64, Relaxed);
     let sampled = desk.rules.kind == Kind::Cpu && (burst.len() == 1 || attempts.is_multiple_of(64));
     let on_core = sampled.then(thread_time);
+    let delayed = (sampled && attempts.is_multiple_of(8)).then(thread_delay).flatten();
     let start = Instant::now();
     let mut from = start;
     while let Some(entry) = burst.pop_front() {
@@ -195,6 +196,9 @@ async fn run_burst<W: Work>(
     {
         let core = thread_time().saturating_sub(before).as_nanos() as u64;
         meter.on_core(core, brought.wage.ns);
+    }
+    if let Some((before, now)) = delayed.zip(delayed.and_then(|_| thread_delay())) {
+        meter.delayed(now.saturating_sub(before).as_nanos() as u64, brought.wage.ns);
     }
     meter.served(&calls);
     brought.back = burst;
