@@ -1,16 +1,21 @@
-//! The command line: `run`, `check`, `plan`, `ops`, `schema`. A library, so that a user's binary has
+//! The command line. A library, so that a user's binary has
 //! the same commands with their stages in them.
 //!
 //! Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 the run failed, 2 the file or the
 //! command is wrong, 3 done but items were skipped, 130 interrupted.
 
+mod bench;
 mod check;
+mod diff;
 mod files;
 mod interrupt;
+mod job;
 mod ops;
 mod plan;
 mod progress;
+mod report;
 mod run;
+mod runs;
 mod terminal;
 
 use std::process::ExitCode;
@@ -36,6 +41,14 @@ enum Command {
     Check(check::Args),
     /// Says what one pass over a pipeline's windows will cost, without reading any data
     Plan(plan::Args),
+    /// Lists the runs that were kept
+    Runs(runs::Args),
+    /// Makes a page about a run that was kept: one HTML file that needs nothing else
+    Report(report::Args),
+    /// Compares two runs that were kept, stage by stage: which got slower, and is it more than noise
+    Diff(diff::Args),
+    /// Measures how fast a pipeline is, over several runs and with several settings
+    Bench(bench::Args),
     /// Lists the operators that a pipeline can be built of
     Ops(ops::Args),
     /// Prints the JSON Schema of definitions, for editors: begin a file with
@@ -84,9 +97,13 @@ pub fn main(catalog: Catalog) -> ExitCode {
     let parsed = Cli::command().try_get_matches().and_then(|m| Cli::from_arg_matches(&m));
     let exit = match parsed {
         Ok(Cli { command }) => match command {
-            Command::Run(args) => run::run(args, &catalog),
+            Command::Run(args) => run::run(&args, &catalog),
             Command::Check(args) => check::check(&args, &catalog),
             Command::Plan(args) => plan::plan(&args, &catalog),
+            Command::Runs(args) => runs::runs(&args),
+            Command::Report(args) => report::report(&args),
+            Command::Diff(args) => diff::diff(&args),
+            Command::Bench(args) => bench::bench(&args, &catalog),
             Command::Ops(args) => ops::ops(&args, &catalog),
             Command::Schema => {
                 terminal::out_json(&catalog.schema());
@@ -114,7 +131,7 @@ fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let logger = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| terminal::Talk)
         .with_ansi(terminal::has_color())
         .with_target(false)
         .without_time();
@@ -130,6 +147,11 @@ fn assignment(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("write NAME=VALUE".to_owned()),
     }
+}
+
+/// A time, as definitions write it.
+fn duration_of(text: &str) -> Result<std::time::Duration, String> {
+    crate::definition::duration(text)
 }
 
 fn assignments(given: &[(String, String)]) -> Set {

@@ -1,19 +1,22 @@
-//! Shows that something goes on: a line redrawn in place on a terminal, else one every 30 seconds.
+//! Shows that something goes on: on a terminal a table redrawn in place, else a line every 30 seconds.
 
+use std::collections::VecDeque;
 use std::io::IsTerminal as _;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::terminal::say;
+use super::terminal::{self, has_color, say};
 use crate::running::Handle;
 use crate::store::sample;
-use crate::trace::line_of;
+use crate::trace::{RunStats, line_of, live};
 
 const REDRAW: Duration = Duration::from_millis(250);
 const LINE: Duration = Duration::from_secs(30);
+/// Rates and shares are of so many redraws.
+const RECENT: usize = 12;
 
 /// Shows a run until it is dropped.
 pub(super) struct Progress {
@@ -27,20 +30,14 @@ impl Progress {
         let (done, ended) = channel();
         let on_terminal = std::io::stderr().is_terminal();
         let draw = move || {
-            let bar = on_terminal.then(|| bar(total));
+            let mut table = on_terminal.then(|| Table::new(total));
             let every = if on_terminal { REDRAW } else { LINE };
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 let stats = run.stats();
-                match &bar {
-                    Some(bar) => {
-                        bar.set_position(stats.items);
-                        bar.set_message(line_of(&stats));
-                    }
+                match &mut table {
+                    Some(table) => table.draw(stats),
                     None => say(&format!("{}\n", line_of(&stats))),
                 }
-            }
-            if let Some(bar) = bar {
-                bar.finish_and_clear();
             }
         };
         let thread = std::thread::Builder::new().name("forebay:progress".into()).spawn(draw);
@@ -60,14 +57,49 @@ impl Drop for Progress {
     }
 }
 
-fn bar(total: Option<u64>) -> ProgressBar {
-    let (bar, template) = match total {
-        Some(total) => (ProgressBar::new(total), "{bar:20} {pos}/{len}  {msg}"),
-        None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
-    };
-    let style = ProgressStyle::with_template(template);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
+/// The table of a run, drawn over itself. What is said meanwhile scrolls above it.
+struct Table {
+    screen: MultiProgress,
+    lines: Vec<ProgressBar>,
+    total: Option<u64>,
+    recent: VecDeque<RunStats>,
+}
+
+impl Table {
+    fn new(total: Option<u64>) -> Self {
+        let screen = MultiProgress::new();
+        terminal::share(Some(screen.clone()));
+        Table { screen, lines: Vec::new(), total, recent: VecDeque::new() }
+    }
+
+    fn draw(&mut self, stats: RunStats) {
+        // The whole run as long as it is short.
+        let recent = self.recent.front().map_or_else(|| stats.clone(), |first| stats.since(first));
+        let lines = live(&stats, &recent, self.total, has_color());
+        for (n, line) in lines.into_iter().enumerate() {
+            if n == self.lines.len() {
+                let style = ProgressStyle::with_template("{wide_msg}");
+                let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+                let bar = ProgressBar::new_spinner().with_style(style);
+                self.lines.push(self.screen.add(bar));
+            }
+            self.lines[n].set_message(line);
+            self.lines[n].tick();
+        }
+        self.recent.push_back(stats);
+        if self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        terminal::share(None);
+        if let Err(error) = self.screen.clear() {
+            tracing::debug!(%error, "the terminal is gone");
+        }
+    }
 }
 
 /// Makes the sample store, with a bar.

@@ -1,117 +1,160 @@
 //! `run`: runs a pipeline into a counting sink and reports where its time went.
 
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::interrupt::Interrupted;
-use super::progress::{self, Progress};
+use super::job::{Consumer, Ended, Which};
+use super::progress::Progress;
 use super::terminal::{out, out_json, say, say_problems};
-use super::{Exit, Format, assignment, assignments, files};
-use crate::definition::{Built, Catalog, Definition, Problems};
+use super::{Exit, Format, duration_of, runs};
+use crate::definition::{Catalog, Set};
 use crate::fault::Fault;
-use crate::store::sample;
-use crate::trace::{Delivered, RunReport, report};
+use crate::pipeline::TraceRule;
+use crate::running::Handle;
+use crate::trace::report;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The definition: a file, or a name in pipelines/
-    file: PathBuf,
-    /// Gives a variable, or the runtime key of a stage (decode.workers=8), a value
-    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
-    set: Vec<(String, String)>,
-    /// Stops after so many items (batches, if the pipeline makes batches)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    limit: Option<u64>,
+    #[command(flatten)]
+    which: Which,
     /// How the result is printed
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// Shows no progress
     #[arg(long)]
     no_progress: bool,
+    /// Writes a page about the run: an HTML file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Writes a trace of the run's last seconds, for <https://ui.perfetto.dev>
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// How many seconds the trace covers
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration_of)]
+    trace_last: Duration,
+    /// Says what the run waits for when nothing has moved for so long (10s); `off` never does
+    #[arg(long, value_name = "TIME", value_parser = stall_after)]
+    stall: Option<Stall>,
+    /// Also ends a run that stalls
+    #[arg(long)]
+    stall_fails: bool,
+    /// Does not keep the run in .forebay/runs
+    #[arg(long)]
+    no_record: bool,
 }
 
-pub(super) fn run(args: Args, catalog: &Catalog) -> Exit {
-    match prepare(&args, catalog) {
-        Ok(built) => execute(&args, built),
+pub(super) fn run(args: &Args, catalog: &Catalog) -> Exit {
+    let mut job = match args.which.prepare(catalog, &Set::new(), args.no_progress) {
+        Ok(job) => job,
         Err(problems) => {
             if args.format == Format::Json {
                 out_json(&serde_json::json!({ "schema": 1, "errors": problems.to_json() }));
             } else {
                 say_problems(&problems);
             }
-            Exit::Wrong
-        }
-    }
-}
-
-fn prepare(args: &Args, catalog: &Catalog) -> Result<Built, Problems> {
-    let file = files::find(&args.file);
-    let definition = Definition::load(&file, catalog, &assignments(&args.set))?;
-    if definition.mentions(&format!("sample://{}", sample::NAME))
-        && let Err(error) = progress::make_sample(args.no_progress)
-    {
-        // The stage that opens the sample says so too, with its place.
-        tracing::debug!(error, "no sample");
-    }
-    definition.build(catalog)
-}
-
-fn execute(args: &Args, built: Built) -> Exit {
-    let pools = built.pools().clone();
-    let pipeline = match args.limit {
-        Some(limit) => built.pipeline.take(limit),
-        None => built.pipeline,
-    };
-    let total = pipeline.len_known().or(args.limit);
-    let mut run = match pipeline.run() {
-        Ok(run) => run,
-        Err(error) => {
-            say(&format!("error: {error}\n"));
             return Exit::Wrong;
         }
     };
-    let interrupted = Interrupted::default();
-    if let Err(error) = interrupted.watch(run.handle()) {
-        tracing::warn!(%error, "Ctrl-C will end the run without a report");
-    }
-    let shown = (!args.no_progress).then(|| Progress::show(run.handle(), total));
-    let mut delivered = Delivered::default();
-    let mut failed: Option<Fault> = None;
-    for item in run.by_ref() {
-        match item {
-            Ok(item) => {
-                delivered.items += item.items;
-                delivered.batches += item.batches;
-            }
-            Err(fault) => failed = Some(fault),
+    // What can't be written is better known before the run than after it.
+    for file in [&args.report, &args.trace].into_iter().flatten() {
+        if let Err(error) = writable(file) {
+            say(&format!("error: {} can't be written: {error}\n", file.display()));
+            return Exit::Wrong;
         }
     }
-    drop(shown);
-    let stats = run.close();
-    let failed = failed.filter(|_| !interrupted.is_set());
+    let settings = job.pipeline.settings_mut();
+    if let Some(Stall(after)) = args.stall {
+        settings.stall.after = after;
+    }
+    settings.stall.fails |= args.stall_fails;
+    let last = args.trace_last;
+    settings.trace = args.trace.as_ref().map(|_| TraceRule { last, ..TraceRule::default() });
+    let interrupted = Interrupted::default();
+    let ended = job.run(Consumer::default(), |handle, total| {
+        if let Err(error) = interrupted.watch(handle.clone()) {
+            tracing::warn!(%error, "Ctrl-C will end the run without a report");
+        }
+        (!args.no_progress).then(|| Progress::show(handle, total))
+    });
+    match ended {
+        Ok(ended) => tell(args, ended, interrupted.is_set()),
+        Err(exit) => exit,
+    }
+}
+
+/// After how long a stall is told, if ever.
+#[derive(Clone, Copy, Debug)]
+struct Stall(Option<Duration>);
+
+fn stall_after(text: &str) -> Result<Stall, String> {
+    match text {
+        "off" => Ok(Stall(None)),
+        time => duration_of(time).map(|time| Stall(Some(time))),
+    }
+}
+
+fn writable(file: &Path) -> io::Result<()> {
+    std::fs::OpenOptions::new().append(true).create(true).open(file).map(drop)
+}
+
+fn tell(args: &Args, ended: Ended, interrupted: bool) -> Exit {
+    let Ended { stats, delivered, fault, report: figures, mut record, handle } = ended;
+    let failed = fault.filter(|_| !interrupted);
+    let kept = if args.no_record { Ok(None) } else { runs::keep(&mut record).map(Some) };
     match args.format {
         Format::Text => out(&report(&stats, delivered)),
-        Format::Json => {
-            let error = failed.as_ref().map(Fault::to_string);
-            out_json(&RunReport::new(&stats, delivered, pools.stats(), error));
-        }
+        Format::Json => out_json(&figures),
     }
-    if interrupted.is_set() {
+    let quiet = args.format == Format::Json;
+    match kept {
+        Ok(Some(_)) if !quiet => say(&format!("kept as {}: forebay report {0}\n", record.run)),
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "the run could not be kept in .forebay/runs"),
+    }
+    let mut exit = Exit::Done;
+    let mut wrote = |file: &Path, what: &str, written: io::Result<()>| match written {
+        Ok(()) if quiet => {}
+        Ok(()) => say(&format!("{what}: {}\n", file.display())),
+        Err(error) => {
+            say(&format!("error: {} can't be written: {error}\n", file.display()));
+            exit = Exit::Failed;
+        }
+    };
+    if let Some(file) = &args.report {
+        wrote(file, "report", runs::write_whole(file, record.to_html().as_bytes()));
+    }
+    if let Some(file) = &args.trace {
+        wrote(file, "trace", write_trace(&handle, file));
+    }
+    if interrupted {
         say("interrupted\n");
         return Exit::Interrupted;
     }
     if let Some(fault) = failed {
-        say(&format!("error: {fault}\n"));
-        let mut told = fault.to_string();
-        let mut cause = std::error::Error::source(&fault);
-        while let Some(error) = cause {
-            let text = error.to_string();
-            if !told.contains(&text) {
-                say(&format!("  because: {text}\n"));
-                told += &text;
-            }
-            cause = error.source();
-        }
+        say_fault(&fault);
         return Exit::Failed;
     }
-    if stats.skipped > 0 { Exit::Skipped } else { Exit::Done }
+    if exit == Exit::Done && stats.skipped > 0 { Exit::Skipped } else { exit }
+}
+
+fn write_trace(handle: &Handle, file: &Path) -> io::Result<()> {
+    let mut writer = io::BufWriter::new(std::fs::File::create(file)?);
+    handle.write_trace(&mut writer)?;
+    writer.flush()
+}
+
+fn say_fault(fault: &Fault) {
+    say(&format!("error: {fault}\n"));
+    let mut told = fault.to_string();
+    let mut cause = std::error::Error::source(fault);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !told.contains(&text) {
+            say(&format!("  because: {text}\n"));
+            told += &text;
+        }
+        cause = error.source();
+    }
 }

@@ -1,6 +1,9 @@
 //! Writing to the two streams. A reader that has gone away is no error of ours.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
+
+use indicatif::MultiProgress;
+use parking_lot::Mutex;
 
 use crate::definition::Problems;
 
@@ -14,9 +17,37 @@ pub(super) fn out(text: &str) {
 
 /// Talk, on stderr.
 pub(super) fn say(text: &str) {
-    let mut stderr = std::io::stderr().lock();
-    if let Err(error) = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()) {
+    if let Err(error) = Talk.write_all(text.as_bytes()) {
         tracing::debug!(%error, "stderr is gone");
+    }
+}
+
+/// The display that stderr shows, if there is one: what is said goes above it.
+static SCREEN: Mutex<Option<MultiProgress>> = Mutex::new(None);
+
+/// From now on what is said goes above `screen`.
+pub(super) fn share(screen: Option<MultiProgress>) {
+    *SCREEN.lock() = screen;
+}
+
+/// Writes to stderr, above what is displayed there.
+pub(super) struct Talk;
+
+impl io::Write for Talk {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let write = || {
+            let mut stderr = io::stderr().lock();
+            stderr.write_all(text).and_then(|()| stderr.flush()).map(|()| text.len())
+        };
+        let screen = SCREEN.lock().clone();
+        match screen {
+            Some(screen) => screen.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

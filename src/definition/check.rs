@@ -9,21 +9,21 @@ use super::catalog::Catalog;
 use super::problem::{Problem, suggest};
 use super::stages::{Before, Defaults, Stages, ids};
 use super::tree::{self, Key, Node, Place, Value};
+use super::units::duration;
 use super::vars::Vars;
 use crate::options::Options;
+use crate::pipeline::StallRule;
 
 /// The keys at the top of a definition.
 const TOP: [&str; 7] = ["version", "name", "doc", "vars", "run", "defaults", "stages"];
 /// The keys of the block `run`.
-const RUN: [&str; 3] = ["seed", "cores", "io_threads"];
+const RUN: [&str; 5] = ["seed", "cores", "io_threads", "stall", "stall_fails"];
 
 /// A definition without mistakes.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) name: String,
-    pub(super) seed: u64,
-    pub(super) cores: Option<usize>,
-    pub(super) io_threads: Option<usize>,
+    pub(super) run: RunBlock,
     pub(super) steps: Vec<Step>,
     pub(super) yields: FlowType,
 }
@@ -85,7 +85,7 @@ pub(super) fn check(
         }
     }
     vars.check_used(&mut problems);
-    let (seed, cores, io_threads) = run_block(top.get("run"), &mut problems);
+    let run = RunBlock::read(top.get("run"), &mut problems);
     let defaults = Defaults::read(top.get("defaults"), &mut problems);
     let name = name(&top, file, &mut problems);
     let mut stages =
@@ -120,9 +120,7 @@ pub(super) fn check(
         problems.push(Problem::new("forebay::set", message, &whole, "").help(suggest(&stage, ids)));
     }
     match (problems.is_empty(), stages.before) {
-        (true, Before::Yields(yields, _)) => {
-            Ok(Checked { name, seed, cores, io_threads, steps: stages.steps, yields })
-        }
+        (true, Before::Yields(yields, _)) => Ok(Checked { name, run, steps: stages.steps, yields }),
         _ => Err(problems),
     }
 }
@@ -170,26 +168,52 @@ fn name(top: &Node, file: &str, problems: &mut Vec<Problem>) -> String {
     }
 }
 
-fn run_block(
-    block: Option<&Node>,
-    problems: &mut Vec<Problem>,
-) -> (u64, Option<usize>, Option<usize>) {
-    let Some(block) = block else { return (0, None, None) };
-    only("`run`", block, &RUN, problems);
-    let mut number = |name: &str, range: std::ops::RangeInclusive<i128>| {
-        let node = block.get(name)?;
-        match node.value {
-            Value::Int(n) if range.contains(&n) => Some(n),
-            _ => {
-                let (least, most) = range.into_inner();
-                let message = format!("`{name}` is not an integer from {least} to {most}");
-                problems.push(Problem::new("forebay::key", message, &node.place, "here"));
-                None
+/// The block `run`.
+#[derive(Debug, Default)]
+pub(super) struct RunBlock {
+    pub(super) seed: u64,
+    pub(super) cores: Option<usize>,
+    pub(super) io_threads: Option<usize>,
+    pub(super) stall: StallRule,
+}
+
+impl RunBlock {
+    fn read(block: Option<&Node>, problems: &mut Vec<Problem>) -> Self {
+        let Some(block) = block else { return RunBlock::default() };
+        only("`run`", block, &RUN, problems);
+        let mut wrong = |node: &Node, message: String| {
+            problems.push(Problem::new("forebay::key", message, &node.place, "here"));
+        };
+        let mut number = |name: &str, range: std::ops::RangeInclusive<i128>| {
+            let node = block.get(name)?;
+            match node.value {
+                Value::Int(n) if range.contains(&n) => Some(n),
+                _ => {
+                    let (least, most) = range.into_inner();
+                    wrong(node, format!("`{name}` is not an integer from {least} to {most}"));
+                    None
+                }
             }
+        };
+        let seed = number("seed", 0..=u64::MAX.into()).map_or(0, |n| n as u64);
+        let cores = number("cores", 1..=4096).map(|n| n as usize);
+        let io_threads = number("io_threads", 1..=1024).map(|n| n as usize);
+        let mut stall = StallRule::default();
+        match block.get("stall").map(|node| (node, &node.value)) {
+            None => {}
+            Some((_, Value::Bool(false))) => stall.after = None,
+            Some((_, Value::Text(text))) if text == "off" => stall.after = None,
+            Some((node, Value::Text(text))) => match duration(text) {
+                Ok(after) => stall.after = Some(after),
+                Err(error) => wrong(node, format!("`stall`: {error}")),
+            },
+            Some((node, _)) => wrong(node, "`stall` is a time such as `10s`, or `off`".to_owned()),
         }
-    };
-    let seed = number("seed", 0..=u64::MAX.into()).map_or(0, |n| n as u64);
-    let cores = number("cores", 1..=4096).map(|n| n as usize);
-    let io_threads = number("io_threads", 1..=1024).map(|n| n as usize);
-    (seed, cores, io_threads)
+        match block.get("stall_fails").map(|node| (node, &node.value)) {
+            None => {}
+            Some((_, Value::Bool(fails))) => stall.fails = *fails,
+            Some((node, _)) => wrong(node, "`stall_fails` is true or false".to_owned()),
+        }
+        RunBlock { seed, cores, io_threads, stall }
+    }
 }

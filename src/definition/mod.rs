@@ -26,7 +26,7 @@ use check::{Checked, Step};
 use problem::Problem;
 pub use problem::Problems;
 pub(crate) use problem::suggest;
-pub(crate) use units::link_speed;
+pub(crate) use units::{duration, link_speed};
 
 use crate::item::{Pool, PoolStats, mix};
 use crate::pipeline::Pipeline;
@@ -103,6 +103,47 @@ impl Definition {
         }
     }
 
+    /// The seed of its runs.
+    pub fn seed(&self) -> u64 {
+        self.checked.run.seed
+    }
+
+    /// Its text without what may be a secret: values of keys that are called like one, users and
+    /// passwords in URLs and what stands behind their `?`.
+    pub fn text_without_secrets(&self) -> String {
+        fn secrets(node: &tree::Node, places: &mut Vec<tree::Place>) {
+            match &node.value {
+                tree::Value::List(nodes) => nodes.iter().for_each(|node| secrets(node, places)),
+                tree::Value::Map(entries) => {
+                    for (key, node) in entries {
+                        let is_scalar =
+                            !matches!(node.value, tree::Value::List(_) | tree::Value::Map(_));
+                        if is_scalar && is_secret(&key.text) {
+                            places.push(node.place.clone());
+                        } else if is_secret(&key.text)
+                            && let Some(default) = node.get("default")
+                        {
+                            places.push(default.place.clone());
+                        } else {
+                            secrets(node, places);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut places = Vec::new();
+        if let Ok(top) = tree::parse(&self.text) {
+            secrets(&top, &mut places);
+        }
+        let mut text = self.text.to_string();
+        places.sort_by_key(|place| place.start);
+        for place in places.into_iter().rev().filter(|place| !place.is_empty()) {
+            text.replace_range(place, "\"***\"");
+        }
+        crate::store::redacted(&text)
+    }
+
     /// The pipeline's name.
     pub fn name(&self) -> &str {
         &self.checked.name
@@ -145,8 +186,9 @@ impl Definition {
         let mut pipeline = pipeline.expect("a definition without stages is refused");
         let settings = pipeline.settings_mut();
         settings.name.clone_from(&self.checked.name);
-        settings.cores = self.checked.cores;
-        settings.io_threads = self.checked.io_threads;
+        settings.cores = self.checked.run.cores;
+        settings.io_threads = self.checked.run.io_threads;
+        settings.stall = self.checked.run.stall;
         Ok(Built { pipeline, pools })
     }
 
@@ -195,7 +237,7 @@ impl Definition {
         pools: &Pools,
     ) -> Result<AnyPipeline, Problems> {
         let operator = catalog.get(&step.key.text).expect("checked against this catalogue");
-        let seed = stage_seed(self.checked.seed, &step.id);
+        let seed = stage_seed(self.checked.run.seed, &step.id);
         let context =
             Context { pool: pools.decoded.clone(), seed, store_pools: Arc::clone(&pools.others) };
         let made = Made {
@@ -224,6 +266,14 @@ impl Definition {
         };
         Err(Problems::new(&self.file, &self.text, list))
     }
+}
+
+/// Whether what a key of this name holds may be a secret.
+fn is_secret(key: &str) -> bool {
+    let key = key.to_lowercase();
+    ["secret", "token", "password", "passwd", "access_key", "account_key", "sas", "credential"]
+        .iter()
+        .any(|word| key.contains(word))
 }
 
 /// Groups of windows by position, if that is what the pipeline yields.

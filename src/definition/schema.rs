@@ -273,6 +273,12 @@ fn runtime() -> Map<String, Json> {
         object(
             json!({
                 "seed": number, "cores": number, "io_threads": number,
+                "stall": {
+                    "description": "After how long without any movement it is said what the run \
+                                    waits for: `10s`, or `off`.",
+                    "anyOf": [{ "type": "string" }, { "const": false }],
+                },
+                "stall_fails": { "type": "boolean" },
             }),
             &[],
         ),

@@ -1,13 +1,16 @@
 //! Where the time goes.
 
 mod chrome;
+mod compare;
 mod gain;
 mod json;
+mod live;
 mod log;
 mod meter;
 mod outside;
 mod process;
 mod receipt;
+mod record;
 mod report;
 mod series;
 mod stall;
@@ -17,10 +20,12 @@ mod under_way;
 mod verdict;
 
 pub(crate) use chrome::{Traced, chrome};
+pub use compare::{Change, Comparison, compare};
 pub use gain::Gain;
 pub use json::{
     BufferReport, ProcessReport, RunReport, ServiceReport, SlowReport, StageReport, VerdictReport,
 };
+pub use live::live;
 pub(crate) use log::CallRecord;
 pub use meter::measuring_cost;
 pub(crate) use meter::{Meter, State, together};
@@ -28,6 +33,7 @@ pub(crate) use outside::working_for;
 pub use outside::{Request, request, throttled};
 pub(crate) use receipt::receipt;
 pub use receipt::{Receipt, Step, WaitCause, Whereabouts};
+pub use record::{Machine, RunRecord};
 pub use report::{Delivered, line_of, report};
 pub(crate) use series::{Sample, Sampling};
 pub use series::{Series, StageSeries};
@@ -36,5 +42,5 @@ pub(crate) use stall::{Flow, stall, stall_of_consumer};
 pub use stats::{
     BufferStats, Ended, Failures, Process, RunStats, Service, Slow, StageStats, States, Traffic,
 };
-pub(crate) use text::{bytes, count};
+pub(crate) use text::{bytes, count, duration, percent, rate};
 pub use verdict::{Cause, Verdict, YOU, verdict};

@@ -99,17 +99,17 @@ impl Sampling {
 
 impl Series {
     fn push(&mut self, sample: &Sample) {
-        self.t.push(sample.t.as_secs_f64());
+        self.t.push(seconds(sample.t));
         self.items.push(sample.items);
         self.bytes.push(sample.bytes);
-        self.waited_s.push(sample.waited.as_secs_f64());
+        self.waited_s.push(seconds(sample.waited));
         self.rss.push(sample.rss);
-        self.cpu_s.push(sample.cpu.as_secs_f64());
+        self.cpu_s.push(seconds(sample.cpu));
         self.stages.resize_with(sample.stages.len(), StageSeries::default);
         for (series, stage) in self.stages.iter_mut().zip(&sample.stages) {
-            series.states.push(stage.states.map(|time| time.as_secs_f64()));
+            series.states.push(stage.states.map(seconds));
             series.items.push(stage.items);
-            series.service_s.push(stage.service.as_secs_f64());
+            series.service_s.push(seconds(stage.service));
             series.calls.push(stage.calls);
             series.buffer_items.push(stage.buffer_items);
             series.buffer_bytes.push(stage.buffer_bytes);
@@ -132,6 +132,11 @@ impl Series {
             halve(&mut stage.buffer_bytes);
         }
     }
+}
+
+/// To the microsecond: more digits only make files long.
+fn seconds(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e6
 }
 
 /// Keeps every second entry, of which the last is one.

@@ -71,6 +71,18 @@ pub enum Ended {
     Cancelled,
 }
 
+impl Ended {
+    /// The same as a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Ended::Finished => "finished",
+            Ended::Stopped => "stopped",
+            Ended::Failed => "failed",
+            Ended::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// What one stage has done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StageStats {
@@ -121,7 +133,58 @@ pub struct StageStats {
     pub buffer: BufferStats,
 }
 
+impl RunStats {
+    /// What was done since `earlier`, a snapshot of the same run. Percentiles, buffers, stalls and the
+    /// slowest calls stay those of the whole run.
+    pub fn since(&self, earlier: &RunStats) -> RunStats {
+        let mut since = self.clone();
+        since.elapsed = self.elapsed.saturating_sub(earlier.elapsed);
+        since.items -= earlier.items.min(self.items);
+        since.bytes -= earlier.bytes.min(self.bytes);
+        since.waited = self.waited.saturating_sub(earlier.waited);
+        since.read -= earlier.read.min(self.read);
+        since.skipped -= earlier.skipped.min(self.skipped);
+        since.abandoned -= earlier.abandoned.min(self.abandoned);
+        since.process = self.process.zip(earlier.process).map(|(now, then)| now.since(&then));
+        for (stage, earlier) in since.stages.iter_mut().zip(&earlier.stages) {
+            stage.subtract(earlier);
+        }
+        since
+    }
+}
+
 impl StageStats {
+    fn subtract(&mut self, earlier: &StageStats) {
+        let pairs = [
+            (&mut self.items_in, earlier.items_in),
+            (&mut self.items_out, earlier.items_out),
+            (&mut self.bytes_out, earlier.bytes_out),
+            (&mut self.attempts, earlier.attempts),
+            (&mut self.retries, earlier.retries),
+            (&mut self.errors, earlier.errors),
+            (&mut self.skipped, earlier.skipped),
+            (&mut self.filtered, earlier.filtered),
+            (&mut self.abandoned, earlier.abandoned),
+            (&mut self.traffic.requests, earlier.traffic.requests),
+            (&mut self.traffic.bytes, earlier.traffic.bytes),
+            (&mut self.traffic.throttled, earlier.traffic.throttled),
+        ];
+        for (now, then) in pairs {
+            *now -= then.min(*now);
+        }
+        let (now, then) = (&mut self.states, &earlier.states);
+        now.working = now.working.saturating_sub(then.working);
+        now.starved = now.starved.saturating_sub(then.starved);
+        now.blocked = now.blocked.saturating_sub(then.blocked);
+        now.turn = now.turn.saturating_sub(then.turn);
+        now.limit = now.limit.saturating_sub(then.limit);
+        let (now, then) = (&mut self.service, &earlier.service);
+        let total =
+            now.mean_ns * now.count - (then.mean_ns * then.count).min(now.mean_ns * now.count);
+        now.count -= then.count.min(now.count);
+        now.mean_ns = total.checked_div(now.count).unwrap_or(0);
+    }
+
     /// Items a second that this stage would deliver if it were never starved, blocked or held:
     /// its workers over its mean service time. Infinite before the first call.
     pub fn could_do_per_s(&self) -> f64 {

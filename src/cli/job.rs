@@ -1,0 +1,135 @@
+//! A pipeline that a command runs to its end into a counting sink.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::{Exit, assignment, assignments, files, progress};
+use crate::definition::{AnyPipeline, Catalog, Definition, Pools, Problems, Set};
+use crate::fault::Fault;
+use crate::running::Handle;
+use crate::store::sample;
+use crate::trace::{Delivered, RunRecord, RunReport, RunStats};
+
+/// Which pipeline.
+#[derive(Clone, clap::Args)]
+pub(super) struct Which {
+    /// The definition: a file, or a name in pipelines/
+    file: PathBuf,
+    /// Gives a variable, or the runtime key of a stage (decode.workers=8), a value
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+    /// Stops after so many items (batches, if the pipeline makes batches)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) limit: Option<u64>,
+}
+
+/// A pipeline that is ready to run.
+pub(super) struct Job {
+    pub(super) pipeline: AnyPipeline,
+    /// Items that it yields, if that is known.
+    pub(super) total: Option<u64>,
+    pools: Pools,
+    seed: u64,
+    text: String,
+}
+
+/// What became of it.
+pub(super) struct Ended {
+    pub(super) stats: RunStats,
+    pub(super) delivered: Delivered,
+    pub(super) fault: Option<Fault>,
+    pub(super) report: RunReport,
+    pub(super) record: RunRecord,
+    pub(super) handle: Handle,
+}
+
+/// What the consumer does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Consumer {
+    /// It takes so long for each item.
+    pub(super) step: Option<Duration>,
+    /// It leaves after so long.
+    pub(super) leaves: Option<Duration>,
+}
+
+impl Which {
+    /// Reads, checks and builds it, with `more` values.
+    pub(super) fn prepare(
+        &self,
+        catalog: &Catalog,
+        more: &Set,
+        quiet: bool,
+    ) -> Result<Job, Problems> {
+        let file = files::find(&self.file);
+        let mut set = assignments(&self.set);
+        set.extend(more.clone());
+        let definition = Definition::load(&file, catalog, &set)?;
+        if definition.mentions(&format!("sample://{}", sample::NAME))
+            && let Err(error) = progress::make_sample(quiet)
+        {
+            // The stage that opens the sample says so too, with its place.
+            tracing::debug!(error, "no sample");
+        }
+        let built = definition.build(catalog)?;
+        let pools = built.pools().clone();
+        let pipeline = match self.limit {
+            Some(limit) => built.pipeline.take(limit),
+            None => built.pipeline,
+        };
+        let total = pipeline.len_known().or(self.limit);
+        let (seed, text) = (definition.seed(), definition.text_without_secrets());
+        Ok(Job { pipeline, total, pools, seed, text })
+    }
+}
+
+impl Job {
+    /// Runs it. `watch` is given the run's handle before the first item; what it gives back lives as
+    /// long as the run.
+    pub(super) fn run<W>(
+        self,
+        consumer: Consumer,
+        watch: impl FnOnce(Handle, Option<u64>) -> W,
+    ) -> Result<Ended, Exit> {
+        let started = SystemTime::now();
+        let mut run = self.pipeline.run().map_err(|error| {
+            super::terminal::say(&format!("error: {error}\n"));
+            Exit::Wrong
+        })?;
+        let handle = run.handle();
+        let watching = watch(handle.clone(), self.total);
+        let mut delivered = Delivered::default();
+        let mut fault = None;
+        let deadline = consumer.leaves.map(|time| Instant::now() + time);
+        for item in run.by_ref() {
+            match item {
+                Ok(item) => {
+                    delivered.items += item.items;
+                    delivered.batches += item.batches;
+                }
+                Err(error) => fault = Some(error),
+            }
+            if let Some(step) = consumer.step {
+                // A consumer is what is imitated here.
+                std::thread::park_timeout(step);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                break;
+            }
+        }
+        drop(watching);
+        // A stalled call may never end: what is left of it is not waited for.
+        let stalled =
+            fault.as_ref().is_some_and(|f: &Fault| f.kind() == crate::fault::FaultKind::Stall);
+        let stats = if stalled {
+            drop(run);
+            handle.stats()
+        } else {
+            run.close()
+        };
+        let error = fault.as_ref().map(Fault::to_string);
+        let report = RunReport::new(&stats, delivered, self.pools.stats(), error);
+        let mut record = RunRecord::new(report.clone(), handle.series(), started);
+        (record.seed, record.definition) = (Some(self.seed), Some(self.text));
+        Ok(Ended { stats, delivered, fault, report, record, handle })
+    }
+}
