@@ -294,3 +294,28 @@ fn the_schema_fits_what_is_right_and_nothing_else() {
     let variables = good.replace("time: 1", "time: $(n)").replace("batch: 4", "batch: $(size)");
     assert!(validator.is_valid(&read(&variables)));
 }
+
+#[test]
+fn secrets_are_left_out_of_what_is_kept() {
+    let text = r#"
+version: 1
+vars:
+  secret_key: { type: text, default: "abc-secret-1" }
+  url: { type: url, default: "https://me:abc-secret-2@host/a?sig=abc-secret-3" }
+stages:
+  - zarr.windows:
+      store: $(url)
+      options:
+        access_key_id: "abc-secret-4"
+        secret_access_key: $(secret_key)
+        token: abc-secret-5 # of mine
+        region: eu-west-1
+      variables: [t2m]
+"#;
+    let definition = Definition::parse("a.yaml", text, &Catalog::builtin(), &Set::new());
+    let shown = definition.expect("it is right").text_without_secrets();
+    assert!(!shown.contains("abc-secret"), "{shown}");
+    for part in ["region: eu-west-1", "# of mine", "https://host/a", "variables: [t2m]"] {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+}

@@ -117,13 +117,18 @@ impl<W: Write> Events<'_, W> {
     /// An arrow from the end of one call to the beginning of another.
     fn arrow(&mut self, n: u64, from: &Origin, to: &CallRecord, tid: usize) -> io::Result<()> {
         let end = from.call.until_ns().saturating_sub(1).max(from.call.from_ns);
+        // The consumer's waits begin before what is waited for is done: there, the end.
+        let begin = match to.from_ns >= end {
+            true => to.from_ns,
+            false => to.until_ns().saturating_sub(1).max(end),
+        };
         self.put(&json!({
             "ph": "s", "cat": "item", "name": "item", "id": n, "pid": 1, "tid": from.tid,
             "ts": us(end),
         }))?;
         self.put(&json!({
             "ph": "f", "bp": "e", "cat": "item", "name": "item", "id": n, "pid": 1, "tid": tid,
-            "ts": us(to.from_ns),
+            "ts": us(begin),
         }))
     }
 }

@@ -31,6 +31,7 @@ pub use meter::measuring_cost;
 pub(crate) use meter::{Meter, State, together};
 pub(crate) use outside::working_for;
 pub use outside::{Request, request, throttled};
+pub(crate) use process::forget_most_memory;
 pub(crate) use receipt::receipt;
 pub use receipt::{Receipt, Step, WaitCause, Whereabouts};
 pub use record::{Machine, RunRecord};

@@ -13,6 +13,7 @@ use super::job::{Consumer, Ended, Which};
 use super::terminal::{out, out_json, say, say_problems};
 use super::{Exit, Format, duration_of, runs};
 use crate::definition::{Catalog, Set};
+use crate::trace::forget_most_memory;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -156,6 +157,7 @@ fn once(args: &Args, catalog: &Catalog, set: &Set, consumer: Consumer) -> Result
         say_problems(&problems);
         Exit::Wrong
     })?;
+    forget_most_memory();
     let ended = job.run(consumer, |_, _| ())?;
     match &ended.fault {
         Some(fault) => {
