@@ -45,6 +45,9 @@ pub struct RunReport {
     pub skipped: u64,
     /// Items that were under way when the run stopped early.
     pub abandoned: u64,
+    /// Items of which nothing is known: 0, or a defect of ours.
+    #[serde(default)]
+    pub unaccounted: u64,
     /// The bottleneck.
     pub verdict: VerdictReport,
     /// The stages in order.
@@ -223,6 +226,7 @@ impl RunReport {
             read: stats.read,
             skipped: stats.skipped,
             abandoned: stats.abandoned,
+            unaccounted: stats.unaccounted,
             verdict: VerdictReport {
                 stage: verdict.stage,
                 cause: verdict.cause,

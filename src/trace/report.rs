@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::text::{bytes, duration, percent, rate};
+use super::text::{bytes, count, duration, percent, rate};
 use super::verdict::{YOU, verdict};
-use super::{Ended, Failures, Gain, RunStats, Slow, StageStats};
+use super::{Ended, Failures, Gain, RunStats, Slow, StageStats, Traffic};
 use crate::item::Fingerprint;
 use crate::stage::Kind;
 
@@ -68,6 +68,23 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
         let items_per_s = items_per_s * delivered.items as f64 / stats.items.max(1) as f64;
         let (per_s, more) = (rate(items_per_s), percent(factor - 1.0));
         write_to(&mut out, format_args!("  {change}: about {per_s} items/s (+{more})\n"));
+    }
+    for StageStats { id, traffic: Traffic { requests, bytes: read, throttled }, .. } in
+        &stats.stages
+    {
+        if *requests > 0 {
+            let each = bytes(*read as f64 / *requests as f64);
+            let (requests, read) = (count(*requests), bytes(*read as f64));
+            write_to(
+                &mut out,
+                format_args!("{id} asked for {read} in {requests} requests, {each} each"),
+            );
+            if *throttled > 0 {
+                let times = count(*throttled);
+                write_to(&mut out, format_args!("; {times} times it was told to ask less"));
+            }
+            out.push('\n');
+        }
     }
     out.push_str(&slow_and_failed(stats));
     for stall in &stats.stalls {

@@ -2,6 +2,7 @@
 //! any credential.
 
 use forebay::options::RetryOn;
+use forebay::pipeline::StallRule;
 use forebay::prelude::*;
 use forebay::store::{StoreOptions, is_transient};
 use serde_json::json;
@@ -325,4 +326,28 @@ fn urls_that_are_wrong_are_told_with_what_would_do() {
     assert!(told.contains("no option `colour`"), "{told}");
     let told = Store::open_with("/tmp", &options).expect_err("refused").to_string();
     assert!(told.contains("takes no options"), "{told}");
+}
+
+/// A store that has gone silent is told by name, with the chunk that is waited for.
+#[test]
+fn a_silent_store_is_named() {
+    let server = Server::start(objects());
+    server.fault("u10/c/2/0/0", Trouble::Silent);
+    let store = Store::open(&server.url).expect("opens");
+    let mut pipeline = batches(&store, &spec(&["t2m", "u10"], &[("time", 1)]), 2);
+    pipeline.settings_mut().stall =
+        StallRule { after: Some(std::time::Duration::from_millis(200)), fails: true };
+    let mut run = pipeline.run().expect("runs");
+    let first = run.next().expect("the windows before it").expect("are read");
+    let receipt = first.receipt().expect("it was delivered");
+    let stages: Vec<_> = receipt.steps.iter().map(|step| &*step.stage).collect();
+    assert_eq!(stages, ["windows", "fetch", "decode"], "{receipt}");
+    let fault = run.find_map(Result::err).expect("it stalls");
+    let told = fault.to_string();
+    let waits_for = format!("for GET {}/u10/c/2/0/0", server.url);
+    for part in ["stage `fetch` failed", "decode starved", &waits_for, "(time 2 to time 3)"] {
+        assert!(told.contains(part), "{part} is not in {told}");
+    }
+    let stats = run.handle().stats();
+    assert_eq!((stats.stalls.len(), stats.stages[1].traffic.requests), (1, 12));
 }

@@ -16,6 +16,8 @@ pub(crate) enum Fault {
     Rest,
     /// Answers one request late.
     Late,
+    /// Never answers.
+    Silent,
     /// Sends half of the body and hangs up, so many times.
     CutOff(u32),
     /// Claims a length of a terabyte.
@@ -121,6 +123,12 @@ fn respond(
         // Long enough for another one.
         let (_kept, never) = std::sync::mpsc::channel::<()>();
         assert!(never.recv_timeout(std::time::Duration::from_secs(2)).is_err());
+    }
+    if fault == Some(Fault::Silent) {
+        // As long as the process lives.
+        loop {
+            std::thread::park();
+        }
     }
     let simple = |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
     let send = |stream: &mut TcpStream, bytes: &[u8]| stream.write_all(bytes).is_ok();
