@@ -10,6 +10,7 @@ mod process;
 mod receipt;
 mod report;
 mod series;
+mod spans;
 mod stall;
 mod stats;
 mod text;
@@ -31,6 +32,7 @@ pub use receipt::{Receipt, Step, WaitCause, Whereabouts};
 pub use report::{Delivered, line_of, report};
 pub(crate) use series::{Sample, Sampling};
 pub use series::{Series, StageSeries};
+pub(crate) use spans::{CallSpan, stage_ended, stage_span};
 pub use stall::Stall;
 pub(crate) use stall::{Flow, stall, stall_of_consumer};
 pub use stats::{
