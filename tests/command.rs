@@ -294,6 +294,7 @@ fn every_example_runs() {
     for entry in std::path::Path::new("examples").read_dir().expect("a folder").flatten() {
         let name = entry.path().file_stem().expect("a name").to_string_lossy().into_owned();
         let mut command = Command::new(examples.join(&name));
+        command.env_remove("FOREBAY_LOG").env_remove("FOREBAY_JSON");
         match name.as_str() {
             "own_operator" => command.args(["run", "examples/own_operator.yaml"]),
             "overhead" | "crops" => command.arg("--quick"),
@@ -302,8 +303,28 @@ fn every_example_runs() {
         if entry.path().extension().is_some_and(|extension| extension == "rs") {
             let done = command.env("RUST_BACKTRACE", "0").output().expect("started");
             assert_eq!(done.status.code(), Some(0), "{name} {}", stderr(&done));
+            if name == "telemetry" {
+                assert_telemetry(&done);
+            }
             ran += 1;
         }
     }
-    assert!(ran >= 4, "{ran}");
+    assert!(ran >= 6, "{ran}");
+}
+
+/// Lines for people on stderr, one JSON object a line on stdout, with the spans of calls.
+fn assert_telemetry(done: &Output) {
+    let people = stderr(done);
+    assert!(people.contains("forebay.stage{") && people.contains("fetched"), "{people}");
+    let programs: Vec<Value> =
+        stdout(done).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let said = |message: &str| {
+        let is_it = move |line: &&Value| line["fields"]["message"] == message;
+        programs.iter().filter(is_it).collect::<Vec<_>>()
+    };
+    let counts = ["fetched", "decoded", "failed and is tried again", "the stage has ended"];
+    assert_eq!(counts.map(|message| said(message).len()), [8, 8, 1, 3]);
+    let decoded = said("decoded");
+    let spans = decoded.iter().map(|line| [&line["spans"][0]["name"], &line["spans"][1]["name"]]);
+    assert!(spans.into_iter().all(|spans| spans == ["forebay.stage", "forebay.item"]));
 }

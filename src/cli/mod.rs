@@ -7,6 +7,7 @@
 mod check;
 mod files;
 mod interrupt;
+mod metrics;
 mod ops;
 mod plan;
 mod progress;

@@ -1,15 +1,16 @@
 //! `run`: runs a pipeline into a counting sink and reports where its time went.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::interrupt::Interrupted;
 use super::progress::{self, Progress};
 use super::terminal::{out, out_json, say, say_problems};
-use super::{Exit, Format, assignment, assignments, files};
+use super::{Exit, Format, assignment, assignments, files, metrics};
 use crate::definition::{Built, Catalog, Definition, Problems};
 use crate::fault::Fault;
 use crate::store::sample;
-use crate::trace::{Delivered, RunReport, report};
+use crate::trace::{Delivered, MetricsListener, RunReport, report};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -27,11 +28,19 @@ pub(super) struct Args {
     /// Shows no progress
     #[arg(long)]
     no_progress: bool,
+    /// Serves the figures to Prometheus at http://ADDR/metrics while it runs: a port (9090) for this
+    /// machine alone, or 0.0.0.0:9090; port 0 picks one
+    #[arg(long, value_name = "ADDR", value_parser = metrics::address)]
+    metrics: Option<SocketAddr>,
 }
 
 pub(super) fn run(args: Args, catalog: &Catalog) -> Exit {
+    let listener = match args.metrics.map(metrics::listen).transpose() {
+        Ok(listener) => listener,
+        Err(_) => return Exit::Wrong,
+    };
     match prepare(&args, catalog) {
-        Ok(built) => execute(&args, built),
+        Ok(built) => execute(&args, built, listener),
         Err(problems) => {
             if args.format == Format::Json {
                 out_json(&serde_json::json!({ "schema": 1, "errors": problems.to_json() }));
@@ -55,7 +64,7 @@ fn prepare(args: &Args, catalog: &Catalog) -> Result<Built, Problems> {
     definition.build(catalog)
 }
 
-fn execute(args: &Args, built: Built) -> Exit {
+fn execute(args: &Args, built: Built, listener: Option<MetricsListener>) -> Exit {
     let pools = built.pools().clone();
     let pipeline = match args.limit {
         Some(limit) => built.pipeline.take(limit),
@@ -73,6 +82,12 @@ fn execute(args: &Args, built: Built) -> Exit {
     if let Err(error) = interrupted.watch(run.handle()) {
         tracing::warn!(%error, "Ctrl-C will end the run without a report");
     }
+    let metrics = listener.map(|listener| listener.serve(&run.handle())).transpose();
+    match &metrics {
+        Ok(Some(server)) => say(&format!("metrics at http://{}/metrics\n", server.addr())),
+        Ok(None) => {}
+        Err(error) => tracing::warn!(%error, "the run goes on without"),
+    }
     let shown = (!args.no_progress).then(|| Progress::show(run.handle(), total));
     let mut delivered = Delivered::default();
     let mut failed: Option<Fault> = None;
@@ -87,6 +102,7 @@ fn execute(args: &Args, built: Built) -> Exit {
     }
     drop(shown);
     let stats = run.close();
+    drop(metrics);
     let failed = failed.filter(|_| !interrupted.is_set());
     match args.format {
         Format::Text => out(&report(&stats, delivered)),

@@ -1,15 +1,18 @@
 //! Where the time goes.
 
 mod chrome;
+mod figures;
 mod gain;
 mod json;
 mod log;
 mod meter;
 mod outside;
 mod process;
+mod prometheus;
 mod receipt;
 mod report;
 mod series;
+mod serve;
 mod spans;
 mod stall;
 mod stats;
@@ -27,11 +30,14 @@ pub use meter::measuring_cost;
 pub(crate) use meter::{Meter, State, together};
 pub(crate) use outside::working_for;
 pub use outside::{Request, request, throttled};
+pub use prometheus::{MetricsFormat, metrics_text};
 pub(crate) use receipt::receipt;
 pub use receipt::{Receipt, Step, WaitCause, Whereabouts};
 pub use report::{Delivered, line_of, report};
 pub(crate) use series::{Sample, Sampling};
 pub use series::{Series, StageSeries};
+pub(crate) use serve::MetricsListener;
+pub use serve::{MetricsError, MetricsServer, serve_metrics};
 pub(crate) use spans::{CallSpan, stage_ended, stage_span};
 pub use stall::Stall;
 pub(crate) use stall::{Flow, stall, stall_of_consumer};

@@ -8,7 +8,6 @@
 use std::time::Duration;
 
 use tracing::Span;
-use tracing::field::display;
 
 use super::{BufferStats, Meter, together};
 use crate::fault::Fault;
