@@ -16,7 +16,7 @@
 //! | `forebay::stage=debug` | what each stage did, when it ends |
 //! | `forebay::stall=info` | what a run waits for in which nothing moves |
 
-use std::io;
+use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -28,11 +28,11 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry};
 
 /// Fails once, as stores do.
-async fn fetch(key: u64) -> io::Result<Vec<u8>> {
+async fn fetch(key: u64) -> std::io::Result<Vec<u8>> {
     static FAILED: AtomicBool = AtomicBool::new(false);
     tokio::time::sleep(Duration::from_millis(2)).await;
     if key == 3 && !FAILED.swap(true, Relaxed) {
-        return Err(io::Error::other("the store is busy"));
+        return Err(std::io::Error::other("the store is busy"));
     }
     tracing::info!(key, "fetched");
     Ok(vec![key as u8; 1000])
@@ -49,11 +49,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         EnvFilter::try_from_env(variable).unwrap_or_else(|_| EnvFilter::new(default))
     };
     let people = fmt::layer()
-        .with_writer(io::stderr)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_filter(filter("FOREBAY_LOG", "info,forebay::item=debug"));
     let programs = fmt::layer()
         .json()
-        .with_writer(io::stdout)
+        .with_writer(std::io::stdout)
         .with_filter(filter("FOREBAY_JSON", "info,forebay::item=trace,forebay::stage=debug"));
     Registry::default().with(people).with(programs).init();
 

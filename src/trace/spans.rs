@@ -71,7 +71,7 @@ impl<'a> CallSpan<'a> {
                 item = fault.item().map(display),
                 name = fault.item_name(),
                 attempt = fault.attempts(),
-                pause_ms = pause.as_secs_f64() * 1e3,
+                pause_ms = pause.as_micros() as f64 / 1e3,
                 error = fault.cause(),
                 "failed and is tried again",
             );
