@@ -137,6 +137,27 @@ fn a_wrong_file_or_command_ends_with_2() {
     assert_eq!((&json["errors"][0]["line"], &json["errors"][0]["column"]), (&4.into(), &5.into()));
 }
 
+/// Without the feature, the option says what to build.
+#[cfg(not(feature = "otlp"))]
+#[test]
+fn an_option_that_was_not_built_says_what_to_build() {
+    let done = output(&["run", QUICKSTART, "--otlp", "http://localhost:4318"]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(stderr(&done).contains("build it with `--features otlp`"), "{}", stderr(&done));
+}
+
+#[test]
+fn what_is_told_is_what_the_environment_asks_for() {
+    let run = |filter: &str| {
+        let args = ["run", QUICKSTART, "--limit", "2", "--no-progress"];
+        stderr(&forebay(&args).env("FOREBAY_LOG", filter).output().expect("started"))
+    };
+    assert_eq!(run("warn"), "");
+    let stages = run("forebay::stage=debug");
+    let ended = stages.lines().filter(|line| line.contains("the stage has ended")).count();
+    assert_eq!(ended, 6, "{stages}");
+}
+
 /// A copy of the sample with a chunk cut short.
 fn spoiled() -> tempfile::TempDir {
     let made = output(&["run", QUICKSTART, "--limit", "1", "--format", "json"]);

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::interrupt::Interrupted;
+use super::otlp::{Collector, Telemetry};
 use super::progress::{self, Progress};
 use super::terminal::{out, out_json, say, say_problems};
-use super::{Exit, Format, assignment, assignments, files, metrics};
+use super::{Exit, Format, assignment, assignments, files, metrics, otlp};
 use crate::definition::{Built, Catalog, Definition, Problems};
 use crate::fault::Fault;
 use crate::store::sample;
@@ -32,15 +33,27 @@ pub(super) struct Args {
     /// machine alone, or 0.0.0.0:9090; port 0 picks one
     #[arg(long, value_name = "ADDR", value_parser = metrics::address)]
     metrics: Option<SocketAddr>,
+    /// Sends spans and figures to an OpenTelemetry collector over HTTP, such as http://localhost:4318
+    /// (with the feature `otlp`)
+    #[arg(long, value_name = "URL", value_parser = otlp::collector)]
+    otlp: Option<Collector>,
 }
 
-pub(super) fn run(args: Args, catalog: &Catalog) -> Exit {
+impl Args {
+    /// What sends spans, if that is wanted.
+    pub(super) fn telemetry(&self) -> Option<Telemetry> {
+        let telemetry = Telemetry::to(self.otlp.as_ref()?);
+        telemetry.inspect_err(|error| say(&format!("warning: nothing is sent: {error}\n"))).ok()
+    }
+}
+
+pub(super) fn run(args: Args, catalog: &Catalog, telemetry: Option<Telemetry>) -> Exit {
     let listener = match args.metrics.map(metrics::listen).transpose() {
         Ok(listener) => listener,
         Err(_) => return Exit::Wrong,
     };
     match prepare(&args, catalog) {
-        Ok(built) => execute(&args, built, listener),
+        Ok(built) => execute(&args, built, listener, telemetry),
         Err(problems) => {
             if args.format == Format::Json {
                 out_json(&serde_json::json!({ "schema": 1, "errors": problems.to_json() }));
@@ -64,7 +77,12 @@ fn prepare(args: &Args, catalog: &Catalog) -> Result<Built, Problems> {
     definition.build(catalog)
 }
 
-fn execute(args: &Args, built: Built, listener: Option<MetricsListener>) -> Exit {
+fn execute(
+    args: &Args,
+    built: Built,
+    listener: Option<MetricsListener>,
+    mut telemetry: Option<Telemetry>,
+) -> Exit {
     let pools = built.pools().clone();
     let pipeline = match args.limit {
         Some(limit) => built.pipeline.take(limit),
@@ -88,6 +106,9 @@ fn execute(args: &Args, built: Built, listener: Option<MetricsListener>) -> Exit
         Ok(None) => {}
         Err(error) => tracing::warn!(%error, "the run goes on without"),
     }
+    if let Some(telemetry) = &mut telemetry {
+        telemetry.send(run.handle());
+    }
     let shown = (!args.no_progress).then(|| Progress::show(run.handle(), total));
     let mut delivered = Delivered::default();
     let mut failed: Option<Fault> = None;
@@ -103,6 +124,9 @@ fn execute(args: &Args, built: Built, listener: Option<MetricsListener>) -> Exit
     drop(shown);
     let stats = run.close();
     drop(metrics);
+    if let Some(telemetry) = telemetry {
+        telemetry.finish();
+    }
     let failed = failed.filter(|_| !interrupted.is_set());
     match args.format {
         Format::Text => out(&report(&stats, delivered)),

@@ -234,6 +234,36 @@ pub(crate) fn service_times(stats: &RunStats) -> Vec<ServiceTimes> {
     stats.stages.iter().filter(|stage| stage.kind.makes_calls()).map(times).collect()
 }
 
+/// Service times for systems that take no histogram of a run that goes on: their sum, and quantiles.
+#[cfg(feature = "otlp")]
+pub(crate) fn service_quantiles(stats: &RunStats) -> [Figure; 2] {
+    let calls = stats.stages.iter().filter(|stage| stage.kind.makes_calls());
+    let s = |ns: u64| Value::Real(ns as f64 / 1e9);
+    let sums = calls.clone().map(|stage| point(of(stage), s(stage.service.total_ns)));
+    let quantiles = calls.flat_map(|stage| {
+        let service = &stage.service;
+        let quantiles =
+            [("0.5", service.p50_ns), ("0.9", service.p90_ns), ("0.99", service.p99_ns)];
+        quantiles.map(|(quantile, ns)| point(with(of(stage), "quantile", quantile), s(ns)))
+    });
+    [
+        Figure {
+            name: SERVICE,
+            unit: Unit::Seconds,
+            sort: Sort::Counter,
+            help: SERVICE_HELP,
+            points: sums.collect(),
+        },
+        Figure {
+            name: "forebay_stage_service_quantile",
+            unit: Unit::Seconds,
+            sort: Sort::Gauge,
+            help: "How long a call took at most, of this share of all",
+            points: quantiles.collect(),
+        },
+    ]
+}
+
 fn point(labels: Labels, value: Value) -> Point {
     Point { labels, value }
 }

@@ -21,6 +21,8 @@ mod under_way;
 mod verdict;
 
 pub(crate) use chrome::{Traced, chrome};
+#[cfg(feature = "otlp")]
+pub(crate) use figures::{Figure, Labels, Sort, Unit, Value, figures, service_quantiles};
 pub use gain::Gain;
 pub use json::{
     BufferReport, ProcessReport, RunReport, ServiceReport, SlowReport, StageReport, VerdictReport,
