@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
+use tracing::Instrument as _;
 
 use crate::engine::Engine;
 use crate::fault::Fault;
@@ -13,10 +14,10 @@ use crate::link::End;
 use crate::link::{Inlet, Outlet, link};
 use crate::options::{Options, Workers};
 use crate::pipeline::Node;
-use crate::site::{Lineage, Site};
+use crate::site::Site;
 use crate::source::Index;
 use crate::stage::{Kind, Source, Stage, Stop};
-use crate::trace::{Meter, State};
+use crate::trace::{Meter, State, stage_ended};
 
 /// Builds the stages of a plan inside a run and returns the end of the last one.
 pub(crate) type Build<T> = Box<dyn FnOnce(&mut Assembly, &Arc<Site>) -> Inlet<T> + Send>;
@@ -32,12 +33,8 @@ pub(crate) struct Assembly {
 impl Assembly {
     /// The consumer's place, which shows in no table.
     pub(crate) fn you(&self) -> Arc<Site> {
-        Arc::new(Site {
-            meter: Arc::clone(&self.engine.you),
-            options: Options::default(),
-            engine: Arc::clone(&self.engine),
-            lineage: Lineage::default(),
-        })
+        let (you, engine) = (Arc::clone(&self.engine.you), Arc::clone(&self.engine));
+        Arc::new(Site::new(you, Options::default(), engine))
     }
 
     fn workers(&self, node: &Node) -> usize {
@@ -72,13 +69,15 @@ pub(crate) fn source_flow<S: Source>(source: S, node: Node) -> Build<S::Item> {
         let site = slot.site;
         assembly.spawn(async move {
             let stop = site.engine.stop.clone();
-            let result = tokio::select! {
-                biased;
-                result = guarded(&site, outlet.core().gone().clone(), async {
-                    source.run(&mut outlet).await
-                }) => result,
-                () = stop.cancelled() => Ok(()),
+            let gone = outlet.core().gone().clone();
+            let run = async {
+                tokio::select! {
+                    biased;
+                    result = source.run(&mut outlet) => result,
+                    () = stop.cancelled() => Ok(()),
+                }
             };
+            let result = guarded(&site, gone, run).await;
             record(&site, &outlet, result);
         });
         inlet
@@ -122,8 +121,7 @@ impl Deferred {
         }
         let meter = Arc::new(meter);
         let engine = Arc::clone(&assembly.engine);
-        let lineage = Lineage::default();
-        Deferred { site: Arc::new(Site { meter, options: node.options, engine, lineage }) }
+        Deferred { site: Arc::new(Site::new(meter, node.options, engine)) }
     }
 
     pub(crate) fn link<T: Send + 'static>(
@@ -158,13 +156,15 @@ pub(crate) async fn guarded(
     gone: tokio_util::sync::CancellationToken,
     stage: impl Future<Output = Result<(), Stop>>,
 ) -> Result<(), Stop> {
-    let stage = AssertUnwindSafe(stage).catch_unwind();
-    tokio::select! {
+    let stage = AssertUnwindSafe(stage.instrument(site.span().clone())).catch_unwind();
+    let result = tokio::select! {
         biased;
         () = site.engine.cancel.cancelled() => Err(Stop::Cancelled),
         () = gone.cancelled() => Err(Stop::Downstream),
         result = stage => result.unwrap_or_else(|panic| Err(Stop::Failed(Fault::panic(panic)))),
-    }
+    };
+    stage_ended(site.span(), &site.meter, &result);
+    result
 }
 
 /// Records how a stage stopped, before its ends are dropped.
@@ -174,11 +174,7 @@ pub(crate) fn record<T: Send + 'static>(site: &Site, outlet: &Outlet<T>, result:
     }
     let end = match result {
         Ok(()) => End::Done,
-        Err(Stop::Failed(fault)) => {
-            let fault = fault.at(&site.meter.id);
-            tracing::debug!(target: "forebay::stage", stage = %site.meter.id, %fault, "failed");
-            End::Fault(fault)
-        }
+        Err(Stop::Failed(fault)) => End::Fault(fault.at(&site.meter.id)),
         Err(Stop::Upstream(fault)) => End::Fault(fault),
         Err(Stop::Cancelled) => End::Cancelled,
         // Nobody is there to read it.

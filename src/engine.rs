@@ -97,6 +97,8 @@ pub(crate) struct Consumer {
     pub(crate) items: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) waited_ns: AtomicU64,
+    /// The most that was told of it so far.
+    told_ns: AtomicU64,
     pub(crate) fingerprint: AtomicU64,
     /// Since when it has been waiting, in nanoseconds from the start plus one; 0 if it is not.
     pub(crate) waiting_since_ns: AtomicU64,
@@ -381,7 +383,9 @@ impl Engine {
             }
             _ => 0,
         };
-        Duration::from_nanos(self.consumer.waited_ns.load(Relaxed) + waiting)
+        let waited = self.consumer.waited_ns.load(Relaxed) + waiting;
+        // A wait that ends is in neither of the two for a moment, and the figure must not go back.
+        Duration::from_nanos(self.consumer.told_ns.fetch_max(waited, Relaxed).max(waited))
     }
 
     /// Waits until nothing of the run is left, or for `limit`; says whether it is.

@@ -1,12 +1,14 @@
 //! Where a stage runs: what the engine gives it beside its two ends.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use tracing::Span;
 
 use crate::engine::Engine;
 use crate::item::ItemId;
 use crate::options::Options;
-use crate::trace::Meter;
+use crate::trace::{Meter, stage_span};
 
 /// One stage's place in a run.
 #[derive(Debug)]
@@ -15,6 +17,23 @@ pub(crate) struct Site {
     pub(crate) options: Options,
     pub(crate) engine: Arc<Engine>,
     pub(crate) lineage: Lineage,
+    /// See [`span`](Site::span).
+    span: OnceLock<Span>,
+}
+
+impl Site {
+    pub(crate) fn new(meter: Arc<Meter>, options: Options, engine: Arc<Engine>) -> Self {
+        let (lineage, span) = Default::default();
+        Site { meter, options, engine, lineage, span }
+    }
+
+    /// The stage's span, for anyone's subscriber. It ends with the stage, which alone keeps its site.
+    ///
+    /// It is made by the stage's own task, not by who runs the pipeline: calls on other threads see
+    /// the same subscriber as that task.
+    pub(crate) fn span(&self) -> &Span {
+        self.span.get_or_init(|| stage_span(&self.meter, &self.engine.name))
+    }
 }
 
 /// The id of the item that a single-task stage received last, from which those of the items it

@@ -173,6 +173,13 @@ pub enum Kind {
     Flow,
 }
 
+impl Kind {
+    /// Whether its stages make calls on single items.
+    pub(crate) fn makes_calls(self) -> bool {
+        matches!(self, Kind::Io | Kind::Cpu | Kind::Device)
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

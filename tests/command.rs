@@ -137,6 +137,27 @@ fn a_wrong_file_or_command_ends_with_2() {
     assert_eq!((&json["errors"][0]["line"], &json["errors"][0]["column"]), (&4.into(), &5.into()));
 }
 
+/// Without the feature, the option says what to build.
+#[cfg(not(feature = "otlp"))]
+#[test]
+fn an_option_that_was_not_built_says_what_to_build() {
+    let done = output(&["run", QUICKSTART, "--otlp", "http://localhost:4318"]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(stderr(&done).contains("build it with `--features otlp`"), "{}", stderr(&done));
+}
+
+#[test]
+fn what_is_told_is_what_the_environment_asks_for() {
+    let run = |filter: &str| {
+        let args = ["run", QUICKSTART, "--limit", "2", "--no-progress"];
+        stderr(&forebay(&args).env("FOREBAY_LOG", filter).output().expect("started"))
+    };
+    assert_eq!(run("warn"), "");
+    let stages = run("forebay::stage=debug");
+    let ended = stages.lines().filter(|line| line.contains("the stage has ended")).count();
+    assert_eq!(ended, 6, "{stages}");
+}
+
 /// A copy of the sample with a chunk cut short.
 fn spoiled() -> tempfile::TempDir {
     let made = output(&["run", QUICKSTART, "--limit", "1", "--format", "json"]);
@@ -294,6 +315,7 @@ fn every_example_runs() {
     for entry in std::path::Path::new("examples").read_dir().expect("a folder").flatten() {
         let name = entry.path().file_stem().expect("a name").to_string_lossy().into_owned();
         let mut command = Command::new(examples.join(&name));
+        command.env_remove("FOREBAY_LOG").env_remove("FOREBAY_JSON");
         match name.as_str() {
             "own_operator" => command.args(["run", "examples/own_operator.yaml"]),
             "overhead" | "crops" => command.arg("--quick"),
@@ -302,8 +324,28 @@ fn every_example_runs() {
         if entry.path().extension().is_some_and(|extension| extension == "rs") {
             let done = command.env("RUST_BACKTRACE", "0").output().expect("started");
             assert_eq!(done.status.code(), Some(0), "{name} {}", stderr(&done));
+            if name == "telemetry" {
+                assert_telemetry(&done);
+            }
             ran += 1;
         }
     }
-    assert!(ran >= 4, "{ran}");
+    assert!(ran >= 6, "{ran}");
+}
+
+/// Lines for people on stderr, one JSON object a line on stdout, with the spans of calls.
+fn assert_telemetry(done: &Output) {
+    let people = stderr(done);
+    assert!(people.contains("forebay.stage{") && people.contains("fetched"), "{people}");
+    let programs: Vec<Value> =
+        stdout(done).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let said = |message: &str| {
+        let is_it = move |line: &&Value| line["fields"]["message"] == message;
+        programs.iter().filter(is_it).collect::<Vec<_>>()
+    };
+    let counts = ["fetched", "decoded", "failed and is tried again", "the stage has ended"];
+    assert_eq!(counts.map(|message| said(message).len()), [8, 8, 1, 3]);
+    let decoded = said("decoded");
+    let spans = decoded.iter().map(|line| [&line["spans"][0]["name"], &line["spans"][1]["name"]]);
+    assert!(spans.into_iter().all(|spans| spans == ["forebay.stage", "forebay.item"]));
 }

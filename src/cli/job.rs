@@ -116,7 +116,6 @@ impl Job {
                 break;
             }
         }
-        drop(watching);
         // A stalled call may never end: what is left of it is not waited for.
         let stalled =
             fault.as_ref().is_some_and(|f: &Fault| f.kind() == crate::fault::FaultKind::Stall);
@@ -126,6 +125,7 @@ impl Job {
         } else {
             run.close()
         };
+        drop(watching);
         let error = fault.as_ref().map(Fault::to_string);
         let report = RunReport::new(&stats, delivered, self.pools.stats(), error);
         let mut record = RunRecord::new(report.clone(), handle.series(), started);

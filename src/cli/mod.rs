@@ -10,7 +10,13 @@ mod diff;
 mod files;
 mod interrupt;
 mod job;
+mod metrics;
 mod ops;
+#[cfg(feature = "otlp")]
+mod otlp;
+#[cfg(not(feature = "otlp"))]
+#[path = "otlp_absent.rs"]
+mod otlp;
 mod plan;
 mod progress;
 mod report;
@@ -21,8 +27,11 @@ mod terminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, Registry};
 
+use self::otlp::Telemetry;
 use crate::definition::{Catalog, Set};
 
 /// Keeps GPUs fed: runs pipelines and says where their time goes.
@@ -93,31 +102,37 @@ enum Exit {
 /// }
 /// ```
 pub fn main(catalog: Catalog) -> ExitCode {
-    log_to_stderr();
     let parsed = Cli::command().try_get_matches().and_then(|m| Cli::from_arg_matches(&m));
     let exit = match parsed {
-        Ok(Cli { command }) => match command {
-            Command::Run(args) => run::run(&args, &catalog),
-            Command::Check(args) => check::check(&args, &catalog),
-            Command::Plan(args) => plan::plan(&args, &catalog),
-            Command::Runs(args) => runs::runs(&args),
-            Command::Report(args) => report::report(&args),
-            Command::Diff(args) => diff::diff(&args),
-            Command::Bench(args) => bench::bench(&args, &catalog),
-            Command::Ops(args) => ops::ops(&args, &catalog),
-            Command::Schema => {
-                terminal::out_json(&catalog.schema());
-                Exit::Done
+        Ok(Cli { command }) => {
+            let telemetry = match &command {
+                Command::Run(args) => args.telemetry(),
+                _ => None,
+            };
+            log(telemetry.as_ref());
+            match command {
+                Command::Run(args) => run::run(&args, &catalog, telemetry),
+                Command::Check(args) => check::check(&args, &catalog),
+                Command::Plan(args) => plan::plan(&args, &catalog),
+                Command::Runs(args) => runs::runs(&args),
+                Command::Report(args) => report::report(&args),
+                Command::Diff(args) => diff::diff(&args),
+                Command::Bench(args) => bench::bench(&args, &catalog),
+                Command::Ops(args) => ops::ops(&args, &catalog),
+                Command::Schema => {
+                    terminal::out_json(&catalog.schema());
+                    Exit::Done
+                }
+                Command::Completions { shell } => {
+                    let mut command = Cli::command();
+                    let name = command.get_name().to_owned();
+                    let mut script = Vec::new();
+                    clap_complete::generate(shell, &mut command, name, &mut script);
+                    terminal::out(&String::from_utf8_lossy(&script));
+                    Exit::Done
+                }
             }
-            Command::Completions { shell } => {
-                let mut command = Cli::command();
-                let name = command.get_name().to_owned();
-                let mut script = Vec::new();
-                clap_complete::generate(shell, &mut command, name, &mut script);
-                terminal::out(&String::from_utf8_lossy(&script));
-                Exit::Done
-            }
-        },
+        }
         Err(error) => {
             let exit = if error.use_stderr() { Exit::Wrong } else { Exit::Done };
             if error.print().is_err() { Exit::Wrong } else { exit }
@@ -126,17 +141,24 @@ pub fn main(catalog: Catalog) -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// Warnings, and what `FOREBAY_LOG` asks for, such as `debug` or `forebay::item=trace`.
-fn log_to_stderr() {
+/// Warnings, and what `FOREBAY_LOG` asks for, such as `debug` or `forebay::item=trace`, on stderr; what
+/// is told to `telemetry` is its own business.
+fn log(telemetry: Option<&Telemetry>) {
     let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let logger = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| terminal::Talk)
         .with_ansi(terminal::has_color())
         .with_target(false)
-        .without_time();
+        .without_time()
+        .with_filter(filter);
+    let subscriber = Registry::default().with(lines);
+    // Not `with` an option: a layer that is not there would make every callsite ask at run time.
+    let subscribed = match telemetry {
+        Some(telemetry) => subscriber.with(telemetry.layer()).try_init(),
+        None => subscriber.try_init(),
+    };
     // It fails if the program has a subscriber of its own, which then has its way.
-    if let Err(error) = logger.try_init() {
+    if let Err(error) = subscribed {
         tracing::debug!(%error, "another subscriber is in place");
     }
 }

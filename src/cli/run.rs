@@ -1,19 +1,21 @@
 //! `run`: runs a pipeline into a counting sink and reports where its time went.
 
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::interrupt::Interrupted;
 use super::job::{Consumer, Ended, Which};
+use super::otlp::{Collector, Telemetry};
 use super::progress::Progress;
 use super::terminal::{out, out_json, say, say_problems};
-use super::{Exit, Format, duration_of, runs};
+use super::{Exit, Format, duration_of, metrics, otlp, runs};
 use crate::definition::{Catalog, Set};
 use crate::fault::Fault;
 use crate::pipeline::TraceRule;
 use crate::running::Handle;
-use crate::trace::report;
+use crate::trace::{MetricsListener, MetricsServer, report};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -43,9 +45,26 @@ pub(super) struct Args {
     /// Does not keep the run in .forebay/runs
     #[arg(long)]
     no_record: bool,
+    /// Serves the figures to Prometheus at http://ADDR/metrics while it runs: a port (9090) for this
+    /// machine alone, or 0.0.0.0:9090; port 0 picks one
+    #[arg(long, value_name = "ADDR", value_parser = metrics::address)]
+    metrics: Option<SocketAddr>,
+    /// Sends spans and figures to an OpenTelemetry collector over HTTP, such as http://localhost:4318
+    /// (with the feature `otlp`)
+    #[arg(long, value_name = "URL", value_parser = otlp::collector)]
+    otlp: Option<Collector>,
 }
 
-pub(super) fn run(args: &Args, catalog: &Catalog) -> Exit {
+impl Args {
+    /// What sends spans, if that is wanted.
+    pub(super) fn telemetry(&self) -> Option<Telemetry> {
+        let telemetry = Telemetry::to(self.otlp.as_ref()?);
+        telemetry.inspect_err(|error| say(&format!("warning: nothing is sent: {error}\n"))).ok()
+    }
+}
+
+pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetry>) -> Exit {
+    let Ok(listener) = args.metrics.map(metrics::listen).transpose() else { return Exit::Wrong };
     let mut job = match args.which.prepare(catalog, &Set::new(), args.no_progress) {
         Ok(job) => job,
         Err(problems) => {
@@ -76,11 +95,32 @@ pub(super) fn run(args: &Args, catalog: &Catalog) -> Exit {
         if let Err(error) = interrupted.watch(handle.clone()) {
             tracing::warn!(%error, "Ctrl-C will end the run without a report");
         }
-        (!args.no_progress).then(|| Progress::show(handle, total))
+        let metrics = listener.and_then(|listener| serve(listener, &handle));
+        if let Some(telemetry) = &mut telemetry {
+            telemetry.send(handle.clone());
+        }
+        (metrics, (!args.no_progress).then(|| Progress::show(handle, total)))
     });
+    if let Some(telemetry) = telemetry {
+        telemetry.finish();
+    }
     match ended {
         Ok(ended) => tell(args, ended, interrupted.is_set()),
         Err(exit) => exit,
+    }
+}
+
+/// Serves the figures of `run`.
+fn serve(listener: MetricsListener, run: &Handle) -> Option<MetricsServer> {
+    match listener.serve(run) {
+        Ok(server) => {
+            say(&format!("metrics at http://{}/metrics\n", server.addr()));
+            Some(server)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the run goes on without");
+            None
+        }
     }
 }
 

@@ -181,6 +181,7 @@ impl Log {
         let count = self.histogram.len();
         Service {
             count,
+            total_ns: self.total_ns,
             mean_ns: self.total_ns.checked_div(count).unwrap_or(0),
             p50_ns: self.histogram.value_at_quantile(0.5),
             p90_ns: self.histogram.value_at_quantile(0.9),

@@ -2,6 +2,7 @@
 
 mod chrome;
 mod compare;
+mod figures;
 mod gain;
 mod json;
 mod live;
@@ -9,10 +10,13 @@ mod log;
 mod meter;
 mod outside;
 mod process;
+mod prometheus;
 mod receipt;
 mod record;
 mod report;
 mod series;
+mod serve;
+mod spans;
 mod stall;
 mod stats;
 mod text;
@@ -21,6 +25,8 @@ mod verdict;
 
 pub(crate) use chrome::{Traced, chrome};
 pub use compare::{Change, Comparison, compare};
+#[cfg(feature = "otlp")]
+pub(crate) use figures::{Figure, Labels, Sort, Unit, Value, figures, service_quantiles};
 pub use gain::Gain;
 pub use json::{
     BufferReport, ProcessReport, RunReport, ServiceReport, SlowReport, StageReport, VerdictReport,
@@ -32,12 +38,16 @@ pub(crate) use meter::{Meter, State, together};
 pub(crate) use outside::working_for;
 pub use outside::{Request, request, throttled};
 pub(crate) use process::forget_most_memory;
+pub use prometheus::{MetricsFormat, metrics_text};
 pub(crate) use receipt::receipt;
 pub use receipt::{Receipt, Step, WaitCause, Whereabouts};
 pub use record::{Machine, RunRecord};
 pub use report::{Delivered, line_of, report};
 pub(crate) use series::{Sample, Sampling};
 pub use series::{Series, StageSeries};
+pub(crate) use serve::MetricsListener;
+pub use serve::{MetricsError, MetricsServer, serve_metrics};
+pub(crate) use spans::{CallSpan, stage_ended, stage_span};
 pub use stall::Stall;
 pub(crate) use stall::{Flow, stall, stall_of_consumer};
 pub use stats::{

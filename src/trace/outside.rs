@@ -97,6 +97,7 @@ pub fn request(what: impl FnOnce() -> String) -> Request {
 pub fn throttled() {
     if let Ok(here) = HERE.try_with(Here::clone) {
         here.meter.outside.throttled.fetch_add(1, Relaxed);
+        tracing::debug!(target: "forebay::item", stage = here.meter.id, "asked to ask less");
     }
 }
 

@@ -227,6 +227,9 @@ impl States {
 pub struct Service {
     /// Calls measured.
     pub count: u64,
+    /// How long all of them took, exact.
+    #[serde(default)]
+    pub total_ns: u64,
     /// Mean, exact.
     pub mean_ns: u64,
     /// Median, to two digits.

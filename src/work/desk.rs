@@ -24,7 +24,7 @@ use crate::link::{Inlet, Outlet};
 use crate::options::{OnError, Ordered, Retry};
 use crate::site::Site;
 use crate::stage::{Kind, Stop, Worker};
-use crate::trace::working_for;
+use crate::trace::{CallSpan, working_for};
 
 /// A stage's desk: its rules, and behind a lock the [`Floor`] on which they are kept.
 pub(crate) struct Desk<W: Work> {
@@ -248,14 +248,14 @@ impl<W: Work> Desk<W> {
         let due = self.floor.lock().overdue(now);
         for (seq, id, name, attempt) in due {
             let fault = Fault::timeout(limit).on(id, name, attempt);
-            let done = self.judge(fault);
+            let done = self.judge(fault, &CallSpan::over(self.site.span()));
             let mut floor = self.floor.lock();
             drop(floor.settle(seq, done, &self.rules));
         }
     }
 
-    /// What an item that failed for good does to the run.
-    pub(super) fn judge(&self, fault: Fault) -> Done<W::Out> {
+    /// What an item that failed for good, in a call that is told in `span`, does to the run.
+    pub(super) fn judge(&self, fault: Fault, span: &CallSpan<'_>) -> Done<W::Out> {
         let meter = &self.site.meter;
         let fault = fault.at(&meter.id);
         let OnError::Skip { max, log } = &self.rules.on_error else {
@@ -267,7 +267,7 @@ impl<W: Work> Desk<W> {
             let note = format!("and {} of {seen} items had been skipped before", skipped - 1);
             return Done::Fault(fault.noting(note));
         }
-        tracing::debug!(target: "forebay::item", stage = %meter.id, error = %fault, "skipped");
+        span.skipped(&meter.id, &fault);
         if let Some(path) = log
             && let Err(error) = self.site.engine.log_skipped(path, &fault)
         {

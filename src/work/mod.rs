@@ -17,6 +17,7 @@ mod calls;
 mod cpu_clock;
 mod desk;
 mod floor;
+mod generator;
 mod place;
 mod rate;
 mod staged;

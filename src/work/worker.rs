@@ -13,15 +13,16 @@ use futures::FutureExt as _;
 use super::cpu_clock::{thread_delay, thread_time};
 use super::desk::{Desk, Return};
 use super::floor::Done;
+use super::generator::{Generator, run_generator};
 use super::{Call, Finish, Work, Yield};
 use crate::fault::{Fault, FaultKind};
 use crate::item::{ItemId, label};
 use crate::options::RetryOn;
 use crate::stage::Kind;
-use crate::trace::CallRecord;
+use crate::trace::{CallRecord, CallSpan};
 
 /// A worker goes on by itself for so long; then others on its thread get a turn.
-const SHIFT: Duration = Duration::from_millis(1);
+pub(super) const SHIFT: Duration = Duration::from_millis(1);
 /// An io call that holds its thread for longer than this is reported by name.
 const HELD: Duration = Duration::from_millis(10);
 /// Below this service time the processor clock is read for every 64th burst only.
@@ -35,15 +36,6 @@ pub(super) struct Entry<In> {
     pub(super) attempt: u32,
     pub(super) bytes: u64,
     pub(super) value: In,
-}
-
-/// A call that yields many items, between two of them.
-pub(super) struct Generator<W: Work> {
-    pub(super) seq: u64,
-    id: ItemId,
-    name: Option<String>,
-    made: u64,
-    rest: W::Rest,
 }
 
 /// What a worker has in hand.
@@ -62,7 +54,7 @@ pub(super) struct Wage {
 
 /// A worker's state. Whoever drops it finishes it.
 pub(super) struct Kept<W: Work> {
-    state: Option<W::State>,
+    pub(super) state: Option<W::State>,
     work: Arc<W>,
     reason: Arc<AtomicU8>,
 }
@@ -228,6 +220,7 @@ async fn run_call<W: Work>(
     meter.under_way[worker].begin(seq, id, attempt, name.as_ref(), meter.since_start(from));
     let call = Call { worker: &desk.workers[worker], id, attempt };
     let limit = desk.rules.timeout;
+    let span = CallSpan::new(desk.site.span(), &call, name.as_deref());
     let result = {
         let result = async {
             let state = match kept {
@@ -247,7 +240,7 @@ async fn run_call<W: Work>(
             let watched = poll_fn(|context| {
                 let polled = first.take().unwrap_or_else(Instant::now);
                 let on_core = desk.suspect.load(Relaxed).then(thread_time);
-                let poll = result.as_mut().poll(context);
+                let poll = span.in_scope(|| result.as_mut().poll(context));
                 // Calls that end at once are looked at when their time is taken anyway.
                 if poll.is_pending() || on_core.is_some() {
                     report_if_held(desk, polled, on_core);
@@ -263,7 +256,8 @@ async fn run_call<W: Work>(
                 None => Some(watched.await),
             }
         } else {
-            Some(result.await).filter(|_| limit.is_none_or(|limit| from.elapsed() <= limit))
+            let called = poll_fn(|context| span.in_scope(|| result.as_mut().poll(context)));
+            Some(called.await).filter(|_| limit.is_none_or(|limit| from.elapsed() <= limit))
         }
     };
     let fault = match result {
@@ -289,10 +283,11 @@ async fn run_call<W: Work>(
             meter.under_way[worker].pause(meter.since_start(Instant::now()));
             let most = retry.backoff.saturating_mul(1 << (attempt - 1).min(20));
             let pause = most.min(retry.backoff_max).mul_f64(fastrand::f64());
+            span.retried(&meter.id, &fault, pause);
             let entry = Entry { seq, id, attempt: attempt + 1, bytes, value };
             Outcome::Again(entry, Instant::now() + pause)
         }
-        _ => Outcome::Done(desk.judge(fault)),
+        _ => Outcome::Done(desk.judge(fault, &span)),
     }
 }
 
@@ -322,100 +317,6 @@ fn report_if_held<W: Work>(desk: &Desk<W>, since: Instant, on_core: Option<Durat
             }
         }
     }
-}
-
-/// Makes items as long as they are wanted.
-async fn run_generator<W: Work>(
-    desk: &Arc<Desk<W>>,
-    worker: usize,
-    kept: &mut Option<Kept<W>>,
-    mut generator: Generator<W>,
-    mut done: Vec<(u64, Done<W::Out>)>,
-) -> Return<W> {
-    let seq = generator.seq;
-    let mut wage = Wage::default();
-    let meter = &desk.site.meter;
-    let mut calls = Vec::new();
-    let mut made = VecDeque::new();
-    let mut allowed = desk.offer(seq, &mut made);
-    let end = loop {
-        if desk.is_closed() {
-            break None;
-        }
-        if allowed == 0 {
-            break Some(Err(()));
-        }
-        let from = Instant::now();
-        let Generator { id, name, .. } = &generator;
-        meter.under_way[worker].begin(seq, *id, 1, name.as_ref(), meter.since_start(from));
-        let state = kept.as_mut().and_then(|kept| kept.state.as_mut());
-        let state = state.expect("the call that yields many made the state");
-        let more = AssertUnwindSafe(desk.work.more(state, &mut generator.rest)).catch_unwind();
-        let mut more = pin!(more);
-        // What was made goes on before we wait for the next.
-        let more = poll_fn(|context| {
-            let poll = more.as_mut().poll(context);
-            if poll.is_pending() && !made.is_empty() {
-                desk.offer(seq, &mut made);
-            }
-            poll
-        });
-        let limit = desk.rules.timeout;
-        let result = match limit {
-            Some(limit) if desk.rules.kind == Kind::Io => {
-                tokio::time::timeout(limit, more).await.ok()
-            }
-            _ => Some(more.await).filter(|_| limit.is_none_or(|limit| from.elapsed() <= limit)),
-        };
-        let ns = from.elapsed().as_nanos() as u64;
-        let failed = !matches!(result, Some(Ok(Ok(_))));
-        let call = CallRecord {
-            id: generator.id.child(generator.made),
-            worker: worker as u32,
-            attempt: 1,
-            from_ns: meter.since_start(from),
-            ns,
-            bytes: 0,
-            failed,
-        };
-        meter.note_if_slow(&call);
-        calls.push(call);
-        wage.ns += ns;
-        wage.calls += 1;
-        let fault = match result {
-            Some(Ok(Ok(Some(out)))) => {
-                let id = generator.id.child(generator.made);
-                generator.made += 1;
-                let item = desk.weighed(id, out);
-                wage.bytes += item.bytes;
-                made.push_back(item);
-                allowed -= 1;
-                if allowed == 0 || wage.ns > SHIFT.as_nanos() as u64 {
-                    allowed = desk.offer(seq, &mut made);
-                }
-                continue;
-            }
-            Some(Ok(Ok(None))) => break Some(Ok(Done::Nothing)),
-            Some(Ok(Err(error))) => Fault::error(error),
-            Some(Err(panic)) => Fault::panic(panic),
-            None => Fault::timeout(limit.unwrap_or_default()),
-        };
-        let fault = fault.on(generator.id, generator.name.clone(), 1);
-        meter.failed(&fault);
-        break Some(Ok(desk.judge(fault)));
-    };
-    meter.under_way[worker].end();
-    if !made.is_empty() {
-        desk.offer(seq, &mut made);
-    }
-    meter.served(&calls);
-    let mut rest = None;
-    match end {
-        Some(Ok(outcome)) => done.push((seq, outcome)),
-        Some(Err(())) => rest = Some((Hand::More(generator), None)),
-        None => {}
-    }
-    Return { done, back: VecDeque::new(), rest, wage }
 }
 
 impl<W: Work> std::fmt::Debug for Kept<W> {
