@@ -1,134 +1,29 @@
 //! Spans and events for a subscriber of one's own. A binary of its own, because the subscriber is
 //! the whole process's.
 
+mod collect;
+#[expect(dead_code, reason = "these tests need few of its troubles")]
+#[path = "../zarr/server.rs"]
+mod server;
+
+/// What the server takes.
+mod fixture {
+    pub(crate) type Objects = std::collections::BTreeMap<String, Vec<u8>>;
+}
+
 use std::collections::BTreeMap;
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use forebay::prelude::*;
 use forebay::trace::{self, RunStats};
-use parking_lot::{Mutex, MutexGuard};
-use tracing::field::{Field, Visit};
+use serde_json::json;
 use tracing::level_filters::LevelFilter;
-use tracing::span::{Attributes, Id};
-use tracing::{Event, Subscriber};
-use tracing_subscriber::filter::dynamic_filter_fn;
-use tracing_subscriber::layer::{Context, SubscriberExt as _};
-use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::{Layer, Registry};
 
-type Fields = BTreeMap<&'static str, String>;
-
-/// A span or an event.
-#[derive(Clone, Debug)]
-struct Told {
-    target: &'static str,
-    name: &'static str,
-    fields: Fields,
-    /// The spans around it, innermost first.
-    around: Vec<(&'static str, Fields)>,
-}
-
-impl Told {
-    fn get(&self, field: &str) -> &str {
-        self.fields.get(field).map_or("", |text| text)
-    }
-}
-
-/// What the subscriber has seen.
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    spans: Vec<Told>,
-    events: Vec<Told>,
-    closed: usize,
-}
-
-impl Seen {
-    fn items<'a>(&'a self, stage: &'a str) -> impl Iterator<Item = &'a Told> {
-        self.spans.iter().filter(move |s| s.name == "forebay.item" && s.get("stage") == stage)
-    }
-
-    fn said<'a>(&'a self, message: &'a str) -> impl Iterator<Item = &'a Told> {
-        self.events.iter().filter(move |event| event.get("message") == message)
-    }
-}
-
-static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
-/// What a second subscriber has seen that wants no spans of items.
-static COARSE: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
-static LEVEL: Mutex<LevelFilter> = Mutex::new(LevelFilter::OFF);
-
-struct Collect(&'static Mutex<Seen>);
-
-struct Reading<'a>(&'a mut Fields);
-
-impl Visit for Reading<'_> {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name(), value.to_owned());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.insert(field.name(), format!("{value:?}"));
-    }
-}
-
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collect {
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let mut fields = Fields::new();
-        attributes.record(&mut Reading(&mut fields));
-        let span = context.span(id).expect("it has just been made");
-        let around = span
-            .scope()
-            .skip(1)
-            .map(|span| (span.name(), span.extensions().get::<Fields>().expect("kept").clone()));
-        let (target, name) = (span.metadata().target(), span.name());
-        let told = Told { target, name, fields: fields.clone(), around: around.collect() };
-        span.extensions_mut().replace(fields);
-        self.0.lock().spans.push(told);
-    }
-
-    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let mut fields = Fields::new();
-        event.record(&mut Reading(&mut fields));
-        let around =
-            context.event_scope(event).into_iter().flatten().map(|span| {
-                (span.name(), span.extensions().get::<Fields>().expect("kept").clone())
-            });
-        let (target, name) = (event.metadata().target(), event.metadata().name());
-        let told = Told { target, name, fields, around: around.collect() };
-        self.0.lock().events.push(told);
-    }
-
-    fn on_close(&self, _: Id, _: Context<'_, S>) {
-        self.0.lock().closed += 1;
-    }
-}
-
-/// Has the process to itself, with a subscriber that wants what is up to `level`.
-fn listen(level: LevelFilter) -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    static SUBSCRIBED: LazyLock<()> = LazyLock::new(|| {
-        let filter = dynamic_filter_fn(|meta, _| {
-            let is_ours = meta.target().starts_with("forebay") || meta.target() == "spans";
-            is_ours && *meta.level() <= *LEVEL.lock()
-        });
-        let coarse = Collect(&COARSE).with_filter(LevelFilter::INFO);
-        let subscriber = Registry::default().with(coarse).with(Collect(&SEEN)).with(filter);
-        tracing::subscriber::set_global_default(subscriber).expect("the first");
-    });
-    let alone = ALONE.lock();
-    LazyLock::force(&SUBSCRIBED);
-    *LEVEL.lock() = level;
-    *SEEN.lock() = Seen::default();
-    *COARSE.lock() = Seen::default();
-    alone
-}
-
-fn seen() -> Seen {
-    SEEN.lock().clone()
-}
+use crate::collect::{COARSE, SEEN, Seen, Told, listen, seen};
+use crate::fixture::Objects;
+use crate::server::{Fault as Trouble, Server};
 
 fn numbers(name: &str, most: u64) -> Pipeline<u64> {
     let mut numbers = Pipeline::from(source::iter("numbers", 0..most));
@@ -322,4 +217,62 @@ fn a_stage_says_at_its_end_what_it_did() {
     let fault = told["fail"].get("fault");
     assert_eq!(fault, "stage `fail` failed on item 7: no more");
     assert_eq!(seen().said("the stage has ended").count(), 3, "each once");
+}
+
+#[test]
+fn every_span_ends_also_when_the_run_is_left_early() {
+    let _alone = listen(LevelFilter::TRACE);
+    for _ in 0..20 {
+        let square = cpu::map("square", |x: u64| Ok::<_, Never>(x * x)).workers(2);
+        let ask = io::map("ask", async |x: u64| {
+            tokio::time::sleep(Duration::from_millis(x % 3)).await;
+            Ok::<_, Never>(x)
+        });
+        let mut run = numbers("left", 1_000_000).then(ask).then(square).run().expect("runs");
+        assert_eq!(run.by_ref().take(5).filter(Result::is_ok).count(), 5);
+        run.close();
+        let seen = seen();
+        assert_eq!(seen.closed, seen.spans.len());
+    }
+}
+
+#[test]
+fn secrets_never_appear() {
+    let _alone = listen(LevelFilter::TRACE);
+    let secret = "Zm9yYmF5c2VjcmV0";
+    let metadata = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [4, 8, 8], "data_type": "float32",
+        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": [1, 8, 8] } },
+        "chunk_key_encoding": { "name": "default" }, "fill_value": 0.0,
+        "codecs": [{ "name": "bytes", "configuration": { "endian": "little" } }],
+        "dimension_names": ["time", "y", "x"],
+    });
+    let group = json!({ "zarr_format": 3, "node_type": "group" });
+    let mut objects = Objects::new();
+    objects.insert("zarr.json".to_owned(), group.to_string().into());
+    objects.insert("t2m/zarr.json".to_owned(), metadata.to_string().into());
+    objects.extend((0..4).map(|t| (format!("t2m/c/{t}/0/0"), vec![0; 256])));
+    let server = Server::start(objects);
+    server.fault("t2m/c/1/0/0", Trouble::Busy(1));
+    server.fault("t2m/c/2/0/0", Trouble::CutOff(1_000));
+    let url = server.url.replace("http://", &format!("http://user:{secret}@"));
+    let store = Store::open(&format!("{url}?sig={secret}")).expect("opens");
+    let variables = vec!["t2m".to_owned()];
+    let spec = WindowsSpec { variables, window: [("time", 1)].into(), ..Default::default() };
+    let retry = Retry { backoff: Duration::from_millis(1), ..Retry::times(1) };
+    let skip = OnError::Skip { max: SkipLimit::Any, log: None };
+    let stats = Pipeline::from(zarr::windows(&store, &spec).expect("windows"))
+        .then(flow::batch(1))
+        .then(io::map("fetch", zarr::fetch).retry(retry).on_error(skip))
+        .then(cpu::map("decode", zarr::decode(&Pool::default())))
+        .run()
+        .expect("runs")
+        .drain()
+        .expect("skips");
+    assert_eq!((stats.items, stats.skipped), (3, 1));
+    let seen = seen();
+    let skips: Vec<_> = seen.said("skipped").collect();
+    assert!(skips[0].get("error").contains("t2m/c/2/0/0"), "{skips:?}");
+    assert!(seen.items("decode").all(|span| !span.get("name").is_empty()), "names are told");
+    assert!(!format!("{seen:?}").contains(secret), "{seen:?}");
 }
