@@ -140,8 +140,13 @@ fn writable(file: &Path) -> io::Result<()> {
 }
 
 fn tell(args: &Args, ended: Ended, interrupted: bool) -> Exit {
-    let Ended { stats, delivered, fault, report: figures, mut record, handle } = ended;
+    let Ended { stats, delivered, fault, report: mut figures, mut record, handle } = ended;
     let failed = fault.filter(|_| !interrupted);
+    if interrupted {
+        // It was asked to end, which is no failure.
+        figures.error = None;
+        record.report.error = None;
+    }
     let kept = if args.no_record { Ok(None) } else { runs::keep(&mut record).map(Some) };
     match args.format {
         Format::Text => out(&report(&stats, delivered)),
@@ -149,7 +154,9 @@ fn tell(args: &Args, ended: Ended, interrupted: bool) -> Exit {
     }
     let quiet = args.format == Format::Json;
     match kept {
-        Ok(Some(_)) if !quiet => say(&format!("kept as {}: forebay report {0}\n", record.run)),
+        Ok(Some(_)) if !quiet && !args.no_progress => {
+            say(&format!("kept as {}: forebay report {0}\n", record.run))
+        }
         Ok(_) => {}
         Err(error) => tracing::warn!(%error, "the run could not be kept in .forebay/runs"),
     }
