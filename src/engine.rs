@@ -60,6 +60,8 @@ pub(crate) struct Engine {
     stalls: Mutex<Vec<Stall>>,
     /// What the process had used when the run began.
     process: Option<Process>,
+    /// The failure that the consumer was told.
+    told: OnceLock<Fault>,
     /// Why the run was ended from outside its stages.
     failure: OnceLock<Fault>,
     skip_logs: Mutex<BTreeMap<PathBuf, File>>,
@@ -116,6 +118,7 @@ impl Engine {
             sampling: Mutex::default(),
             stalls: Mutex::default(),
             process: Process::now(),
+            told: OnceLock::new(),
             failure: OnceLock::new(),
             skip_logs: Mutex::new(BTreeMap::new()),
             held: Mutex::new(BTreeMap::new()),
@@ -227,6 +230,16 @@ impl Engine {
     fn fail(&self, fault: Fault) {
         self.failure.get_or_init(|| fault);
         self.cancel.cancel();
+    }
+
+    /// The consumer was told this failure.
+    pub(crate) fn tell(&self, fault: &Fault) {
+        self.told.get_or_init(|| fault.clone());
+    }
+
+    /// The failure that the consumer was told, if there was one.
+    pub(crate) fn told(&self) -> Option<Fault> {
+        self.told.get().cloned()
     }
 
     /// Why the run was ended from outside its stages, if it was.

@@ -142,6 +142,9 @@ impl<T: Send + 'static> Running<T> {
                 None => (Ended::Cancelled, Some(Fault::cancelled())),
             },
         };
+        if let Some(fault) = &fault {
+            self.engine.tell(fault);
+        }
         self.engine.end(how);
         fault
     }
@@ -268,6 +271,22 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// The pipeline's name.
+    pub fn name(&self) -> &str {
+        &self.engine.name
+    }
+
+    /// The failure that ended the run, once its consumer was told.
+    pub fn fault(&self) -> Option<Fault> {
+        self.engine.told()
+    }
+
+    /// Who waits for whom at this moment, from the consumer on: `you wait`, `decode starved`, `fetch
+    /// item 41 called for 1.2 s`.
+    pub fn waits(&self) -> Vec<String> {
+        self.engine.waits()
+    }
+
     /// The figures so far.
     pub fn stats(&self) -> RunStats {
         self.engine.stats()

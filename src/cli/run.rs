@@ -9,7 +9,7 @@ use super::{Exit, Format, assignment, assignments, files};
 use crate::definition::{Built, Catalog, Definition, Problems};
 use crate::fault::Fault;
 use crate::store::sample;
-use crate::trace::{Delivered, RunReport, report};
+use crate::trace::{Delivered, RunReport, report, serve};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -73,6 +73,9 @@ fn execute(args: &Args, built: Built) -> Exit {
     if let Err(error) = interrupted.watch(run.handle()) {
         tracing::warn!(%error, "Ctrl-C will end the run without a report");
     }
+    // Others can look at the run and change its workers; one that nobody can reach runs as well.
+    let serving = serve(&run.handle())
+        .inspect_err(|error| tracing::info!(%error, "`forebay top` can't reach this run"));
     let shown = (!args.no_progress).then(|| Progress::show(run.handle(), total));
     let mut delivered = Delivered::default();
     let mut failed: Option<Fault> = None;
@@ -87,6 +90,7 @@ fn execute(args: &Args, built: Built) -> Exit {
     }
     drop(shown);
     let stats = run.close();
+    drop(serving);
     let failed = failed.filter(|_| !interrupted.is_set());
     match args.format {
         Format::Text => out(&report(&stats, delivered)),

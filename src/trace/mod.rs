@@ -1,6 +1,7 @@
 //! Where the time goes.
 
 mod chrome;
+pub(crate) mod control;
 mod gain;
 mod json;
 mod log;
@@ -17,6 +18,7 @@ mod under_way;
 mod verdict;
 
 pub(crate) use chrome::{Traced, chrome};
+pub use control::{Serving, serve};
 pub use gain::Gain;
 pub use json::{
     BufferReport, ProcessReport, RunReport, ServiceReport, SlowReport, StageReport, VerdictReport,
