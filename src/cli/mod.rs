@@ -1,4 +1,4 @@
-//! The command line: `run`, `check`, `plan`, `ops`, `schema`. A library, so that a user's binary has
+//! The command line: `run`, `top`, `check`, `plan`, `ops`, `schema`. A library, so that a user's binary has
 //! the same commands with their stages in them.
 //!
 //! Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 the run failed, 2 the file or the
@@ -12,6 +12,7 @@ mod plan;
 mod progress;
 mod run;
 mod terminal;
+mod top;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,8 @@ struct Cli {
 enum Command {
     /// Runs a pipeline and reports where its time went
     Run(run::Args),
+    /// Shows a run that goes on, where its time goes now, and changes its workers
+    Top(top::Args),
     /// Checks pipelines without reading any data: syntax, variables, arguments, types
     Check(check::Args),
     /// Says what one pass over a pipeline's windows will cost, without reading any data
@@ -85,6 +88,7 @@ pub fn main(catalog: Catalog) -> ExitCode {
     let exit = match parsed {
         Ok(Cli { command }) => match command {
             Command::Run(args) => run::run(args, &catalog),
+            Command::Top(args) => top::top(&args),
             Command::Check(args) => check::check(&args, &catalog),
             Command::Plan(args) => plan::plan(&args, &catalog),
             Command::Ops(args) => ops::ops(&args, &catalog),

@@ -70,7 +70,8 @@ fn execute(args: &Args, built: Built) -> Exit {
         }
     };
     let interrupted = Interrupted::default();
-    if let Err(error) = interrupted.watch(run.handle()) {
+    let handle = run.handle();
+    if let Err(error) = interrupted.watch(move || handle.cancel()) {
         tracing::warn!(%error, "Ctrl-C will end the run without a report");
     }
     // Others can look at the run and change its workers; one that nobody can reach runs as well.

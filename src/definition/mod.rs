@@ -26,7 +26,7 @@ use check::{Checked, Step};
 use problem::Problem;
 pub use problem::Problems;
 pub(crate) use problem::suggest;
-pub(crate) use units::link_speed;
+pub(crate) use units::{duration, link_speed};
 
 use crate::item::{Pool, PoolStats, mix};
 use crate::pipeline::Pipeline;

@@ -38,5 +38,5 @@ pub(crate) use stall::{Flow, stall, stall_of_consumer};
 pub use stats::{
     BufferStats, Ended, Failures, Process, RunStats, Service, Slow, StageStats, States, Traffic,
 };
-pub(crate) use text::{bytes, count};
+pub(crate) use text::{bytes, count, duration, percent, rate};
 pub use verdict::{Cause, Verdict, YOU, verdict};
