@@ -10,6 +10,7 @@ use tracing::Instrument as _;
 
 use crate::engine::Engine;
 use crate::fault::Fault;
+use crate::limits::WORKERS_MAX;
 use crate::link::End;
 use crate::link::{Inlet, Outlet, link};
 use crate::options::{Options, Workers};
@@ -48,6 +49,16 @@ impl Assembly {
             Some(Workers::Count(n)) => n,
             Some(Workers::Share(share)) => ((self.cores as f64 * share).ceil() as usize).max(1),
         }
+    }
+
+    /// How many workers a stage that starts with so many may be given while it runs.
+    fn places(&self, kind: Kind, workers: usize) -> usize {
+        let places = match kind {
+            Kind::Io => (4 * workers).max(64),
+            Kind::Cpu => (4 * workers).max(2 * self.cores),
+            Kind::Source | Kind::Device | Kind::Flow => 4 * workers,
+        };
+        places.min(WORKERS_MAX).max(workers)
     }
 
     /// A link from the stage at `from` to the one at `to`.
@@ -115,6 +126,9 @@ impl Deferred {
             .rev()
             .fold(node.id, |id, renamed| renamed.get(&id).cloned().unwrap_or(id));
         let mut meter = Meter::new(id, node.kind, workers, start);
+        if node.makes_calls {
+            meter = meter.with_places(assembly.places(node.kind, workers));
+        }
         meter.options = node.options.to_string();
         if let Some(trace) = assembly.engine.trace() {
             meter.trace(trace.calls());

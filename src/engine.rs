@@ -3,14 +3,18 @@
 //! The runtime does nothing but I/O and the loops of the stages. Everything that the run starts is
 //! counted here, so that `close` can say when nothing of it is left.
 
+mod crew;
+mod metered;
+mod notes;
+mod stalls;
+
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,21 +24,19 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::metered::{Metered, unaccounted};
 use crate::fault::Fault;
 use crate::item::{Fingerprint, ItemId};
-use crate::link::Core;
-use crate::pipeline::{RunSettings, StallRule, TraceRule};
+use crate::pipeline::{RunSettings, TraceRule};
 use crate::stage::Kind;
 use crate::trace::{
-    BufferStats, CallRecord, Ended, Flow, Meter, Process, Receipt, RunStats, Sample, Sampling,
-    Series, StageStats, Stall, Traced, YOU, chrome, receipt, stall, stall_of_consumer, together,
+    CallRecord, Ended, Meter, Process, Receipt, RunStats, Sample, Sampling, Series, StageStats,
+    Stall, Traced, YOU, chrome, receipt, together,
 };
 use crate::work::wait_for;
 
 /// How often the keeper looks whether anything moves.
 const LOOK: Duration = Duration::from_millis(500);
-/// So many stalls are remembered.
-const STALLS: usize = 16;
 
 /// One run's machinery, shared by all its parts.
 #[derive(Debug)]
@@ -58,37 +60,14 @@ pub(crate) struct Engine {
     stalls: Mutex<Vec<Stall>>,
     /// What the process had used when the run began.
     process: Option<Process>,
+    /// The failure that the consumer was told.
+    told: OnceLock<Fault>,
     /// Why the run was ended from outside its stages.
     failure: OnceLock<Fault>,
     skip_logs: Mutex<BTreeMap<PathBuf, File>>,
     held: Mutex<BTreeMap<String, Duration>>,
     gone: Mutex<bool>,
     left: Condvar,
-}
-
-#[derive(Debug)]
-struct Metered {
-    meter: Arc<Meter>,
-    /// One, or one for each branch, with the meter of who receives from it.
-    links: Vec<(Arc<Core>, Arc<Meter>)>,
-    /// The link that it receives from, if each item that comes in is accounted for.
-    inlet: Option<Arc<Core>>,
-}
-
-/// Items of which nothing is known any more, once nothing of the run is left: 0, or a defect.
-fn unaccounted(stages: &[Metered]) -> u64 {
-    let lost = |Metered { meter, inlet, .. }: &Metered| {
-        inlet.as_ref().map_or(0, |inlet| inlet.passed().abs_diff(meter.accounted()))
-    };
-    stages.iter().map(lost).sum()
-}
-
-impl Metered {
-    /// Of several branches the fullest buffer is the one that holds the stage up.
-    fn buffer(&self, now: Instant) -> BufferStats {
-        let buffers = self.links.iter().map(|(link, _)| link.stats(now));
-        buffers.max_by(|a, b| a.items_mean.total_cmp(&b.items_mean)).unwrap_or_default()
-    }
 }
 
 /// What the consumer received and how long it waited.
@@ -141,6 +120,7 @@ impl Engine {
             sampling: Mutex::default(),
             stalls: Mutex::default(),
             process: Process::now(),
+            told: OnceLock::new(),
             failure: OnceLock::new(),
             skip_logs: Mutex::new(BTreeMap::new()),
             held: Mutex::new(BTreeMap::new()),
@@ -163,27 +143,6 @@ impl Engine {
         &self.handle
     }
 
-    /// Adds a stage's meter and a link from it to `to`, in the order of the pipeline.
-    pub(crate) fn metered(&self, meter: &Arc<Meter>, link: &Arc<Core>, to: &Arc<Meter>) {
-        let mut stages = self.stages.lock();
-        let link = (Arc::clone(link), Arc::clone(to));
-        match stages.iter_mut().find(|stage| Arc::ptr_eq(&stage.meter, meter)) {
-            Some(stage) => stage.links.push(link),
-            None => {
-                let meter = Arc::clone(meter);
-                stages.push(Metered { meter, links: vec![link], inlet: None });
-            }
-        }
-    }
-
-    /// The stage accounts for every item of `inlet`: it sends one for each, or counts it otherwise.
-    pub(crate) fn accounted(&self, meter: &Arc<Meter>, inlet: &Arc<Core>) {
-        let mut stages = self.stages.lock();
-        if let Some(stage) = stages.iter_mut().find(|stage| Arc::ptr_eq(&stage.meter, meter)) {
-            stage.inlet = Some(Arc::clone(inlet));
-        }
-    }
-
     /// Spawns a task that the keeper waits for.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.tasks.spawn_on(task, &self.handle).abort_handle()
@@ -196,8 +155,19 @@ impl Engine {
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
         let thread = std::thread::Builder::new().name(name).spawn(body)?;
-        self.threads.lock().push(thread);
+        let mut threads = self.threads.lock();
+        // Those of workers that have left: until it is joined a thread keeps its stack.
+        let ended: Vec<_> = threads.extract_if(.., |thread| thread.is_finished()).collect();
+        threads.push(thread);
+        drop(threads);
+        ended.into_iter().for_each(|thread| self.join(thread));
         Ok(())
+    }
+
+    fn join(&self, thread: JoinHandle<()>) {
+        if thread.join().is_err() {
+            tracing::error!(run = self.name, "a thread of the run panicked");
+        }
     }
 
     /// Starts the keeper: a thread that waits until every task and thread of the run has ended.
@@ -211,9 +181,7 @@ impl Engine {
                 let Some(thread) = engine.threads.lock().pop() else {
                     break;
                 };
-                if thread.join().is_err() {
-                    tracing::error!(run = engine.name, "a thread of the run panicked");
-                }
+                engine.join(thread);
             }
             // Nothing runs on it any more; its own threads end here.
             runtime.shutdown_timeout(Duration::from_secs(5));
@@ -260,49 +228,20 @@ impl Engine {
         }
     }
 
-    /// A number that grows whenever anything moves.
-    fn progress(&self) -> u64 {
-        let stages = self.stages.lock();
-        let stages = stages.iter().map(|stage| stage.meter.progress());
-        stages.fold(self.consumer.items.load(Relaxed), u64::wrapping_add)
-    }
-
-    fn stalled(&self, after: Duration, now: Instant, rule: StallRule) {
-        let consumer_waits = self.consumer.waiting_since_ns.load(Relaxed) > 0;
-        if !consumer_waits {
-            // That is its business; a training loop may well stop to evaluate.
-            let stall = stall_of_consumer(after);
-            tracing::info!(target: "forebay::stall", run = self.name, "{stall}");
-            return;
-        }
-        let stall = {
-            let stages = self.stages.lock();
-            let flows = stages.iter().flat_map(|stage| {
-                stage.links.iter().map(|(link, to)| Flow {
-                    from: &stage.meter,
-                    to,
-                    holds: link.holds(),
-                })
-            });
-            let flows: Vec<_> = flows.collect();
-            stall(&flows, self.you.since_start(now), after)
-        };
-        tracing::warn!(target: "forebay::stall", run = self.name, stage = stall.stage, "{stall}");
-        let fault = rule.fails.then(|| Fault::stall(&stall));
-        let mut stalls = self.stalls.lock();
-        if stalls.len() < STALLS {
-            stalls.push(stall);
-        }
-        drop(stalls);
-        if let Some(fault) = fault {
-            self.fail(fault);
-        }
-    }
-
     /// Ends the run with a failure that none of its stages tells.
     fn fail(&self, fault: Fault) {
         self.failure.get_or_init(|| fault);
         self.cancel.cancel();
+    }
+
+    /// The consumer was told this failure.
+    pub(crate) fn tell(&self, fault: &Fault) {
+        self.told.get_or_init(|| fault.clone());
+    }
+
+    /// The failure that the consumer was told, if there was one.
+    pub(crate) fn told(&self) -> Option<Fault> {
+        self.told.get().cloned()
     }
 
     /// Why the run was ended from outside its stages, if it was.
@@ -416,48 +355,6 @@ impl Engine {
         if first {
             self.sample();
         }
-    }
-
-    /// Appends a line about a skipped item to a log file.
-    pub(crate) fn log_skipped(&self, path: &Path, fault: &Fault) -> io::Result<()> {
-        let line = serde_json::json!({
-            "stage": fault.stage(),
-            "item": fault.item().map(|id| id.to_string()),
-            "name": fault.item_name(),
-            "attempts": fault.attempts(),
-            "error": fault.cause(),
-        });
-        let mut logs = self.skip_logs.lock();
-        let file = match logs.get_mut(path) {
-            Some(file) => file,
-            None => {
-                let file = File::options().create(true).append(true).open(path)?;
-                logs.entry(path.to_owned()).or_insert(file)
-            }
-        };
-        file.write_all(format!("{line}\n").as_bytes())
-    }
-
-    /// Says once by name which io stage computes on the I/O runtime.
-    pub(crate) fn report_held(&self, stage: &str, held: Duration) {
-        let mut reported = self.held.lock();
-        let first = !reported.contains_key(stage);
-        let longest = reported.entry(stage.to_owned()).or_default();
-        *longest = (*longest).max(held);
-        if first {
-            tracing::warn!(
-                target: "forebay::stage",
-                stage,
-                held_ms = held.as_millis() as u64,
-                "an io stage computed without awaiting and kept the I/O runtime waiting: \
-                 move the work to a cpu stage"
-            );
-        }
-    }
-
-    /// The stages that computed on the I/O runtime, and for how long at most.
-    pub(crate) fn held(&self) -> BTreeMap<String, Duration> {
-        self.held.lock().clone()
     }
 
     /// The figures so far.

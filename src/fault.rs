@@ -264,3 +264,61 @@ pub enum PlanError {
     #[error("could not start the run: {0}")]
     Machine(String),
 }
+
+/// Why the workers of a stage were not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkersError {
+    /// No stage has that id.
+    #[error(
+        "there is no stage `{stage}`:{} Stages with workers: {}",
+        meant.as_ref().map_or_else(String::new, |meant| format!(" did you mean `{meant}`?")),
+        known.join(", ")
+    )]
+    Unknown {
+        /// The id given.
+        stage: String,
+        /// The id that was probably meant.
+        meant: Option<String>,
+        /// The ids of the stages that make calls.
+        known: Vec<String>,
+    },
+    /// The stage runs in one task.
+    #[error("`{stage}` runs in one task and makes no calls: more workers would do nothing")]
+    NoCalls {
+        /// The stage's id.
+        stage: String,
+    },
+    /// A stage without workers would hold up the run for ever.
+    #[error("`{stage}` can't have 0 workers: give it 1 or more")]
+    Zero {
+        /// The stage's id.
+        stage: String,
+    },
+    /// More workers than were provided for when the run started.
+    #[error(
+        "`{stage}` can't have {workers} workers: this run provides for {most} at most; start it with more"
+    )]
+    TooMany {
+        /// The stage's id.
+        stage: String,
+        /// The number given.
+        workers: usize,
+        /// The most that it can have.
+        most: usize,
+    },
+    /// Nothing is left to be done.
+    #[error("`{stage}` has ended")]
+    Ended {
+        /// The stage's id.
+        stage: String,
+    },
+    /// The machine refused.
+    #[error("could not start workers of `{stage}`: {error}")]
+    Machine {
+        /// The stage's id.
+        stage: String,
+        /// What the machine said.
+        error: String,
+    },
+}

@@ -5,12 +5,7 @@ use crate::options::{Options, Workers};
 use crate::pipeline::Node;
 
 /// Adds what keeps `node` from running.
-pub(crate) fn check(
-    node: &Node,
-    makes_calls: bool,
-    can_retry: bool,
-    problems: &mut Vec<PlanError>,
-) {
+pub(crate) fn check(node: &Node, can_retry: bool, problems: &mut Vec<PlanError>) {
     let Options { id: _, workers, buffer, ordered, retry, timeout, rate, on_error } = &node.options;
     let stage = || node.id.clone();
     let mut zero = |what, hint| problems.push(PlanError::Zero { stage: stage(), what, hint });
@@ -60,7 +55,7 @@ pub(crate) fn check(
     let mut not_applicable = |what, because| {
         problems.push(PlanError::NotApplicable { stage: stage(), what, because });
     };
-    if !makes_calls {
+    if !node.makes_calls {
         let because = "which runs in one task and makes no calls";
         let said = [
             ("workers", workers.is_some()),
@@ -82,6 +77,6 @@ pub(crate) fn check(
 }
 
 /// Above this a number of workers is surely a mistake.
-const WORKERS_MAX: usize = 65_536;
+pub(crate) const WORKERS_MAX: usize = 65_536;
 /// Above this a number of items is surely a mistake.
 const BUFFER_ITEMS_MAX: usize = 1 << 24;

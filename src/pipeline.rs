@@ -59,6 +59,8 @@ pub struct Node {
     pub yields: &'static str,
     /// Whether it is computed by position within the source, and costs no task of its own.
     pub by_position: bool,
+    /// Whether its workers make calls.
+    pub(crate) makes_calls: bool,
     /// Tells nodes that two pipelines share from those that look alike.
     pub(crate) number: u64,
 }
@@ -152,7 +154,7 @@ impl<T: Send + 'static> Pipeline<T> {
     pub fn from_with<S: Source<Item = T>>(source: S, options: Options) -> Self {
         let node = node::<T>(source.name(), Kind::Source, options);
         let mut problems = Vec::new();
-        check(&node, false, false, &mut problems);
+        check(&node, false, &mut problems);
         let head = match source.into_index() {
             Ok(index) => Head::Index(index),
             Err(source) => Head::Flow(source_flow(source, node.clone())),
@@ -171,8 +173,9 @@ impl<T: Send + 'static> Pipeline<T> {
     pub fn then_with<S: Stage<In = T>>(mut self, stage: S, options: Options) -> Pipeline<S::Out> {
         let options = stage.options().overridden_by(options);
         let mut node = node::<S::Out>(stage.name(), stage.kind(), options);
+        node.makes_calls = stage.makes_calls();
         self.number(&mut node);
-        check(&node, stage.makes_calls(), stage.can_retry(), &mut self.problems);
+        check(&node, stage.can_retry(), &mut self.problems);
         let head = match self.head {
             Head::Index(index) if stage.needs_groups() && index.groups().is_none() => {
                 self.problems.push(PlanError::NeedsGroups(node.id.clone()));
@@ -314,7 +317,8 @@ pub(crate) fn node<T>(name: &str, kind: Kind, options: Options) -> Node {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
     let id = options.id.clone().unwrap_or_else(|| name.to_owned());
-    Node { id, kind, options, yields: type_name::<T>(), by_position: false, number }
+    let (yields, by_position, makes_calls) = (type_name::<T>(), false, false);
+    Node { id, kind, options, yields, by_position, makes_calls, number }
 }
 
 /// The id for `node` among `nodes`; none if it was given one that is taken.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures::Stream;
 
 use crate::engine::Engine;
-use crate::fault::Fault;
+use crate::fault::{Fault, WorkersError};
 use crate::item::{Fingerprint, Item, ItemId, give_claim, takes_claim};
 use crate::link::Inlet;
 use crate::stage::Stop;
@@ -142,6 +142,9 @@ impl<T: Send + 'static> Running<T> {
                 None => (Ended::Cancelled, Some(Fault::cancelled())),
             },
         };
+        if let Some(fault) = &fault {
+            self.engine.tell(fault);
+        }
         self.engine.end(how);
         fault
     }
@@ -268,6 +271,22 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// The pipeline's name.
+    pub fn name(&self) -> &str {
+        &self.engine.name
+    }
+
+    /// The failure that ended the run, once its consumer was told.
+    pub fn fault(&self) -> Option<Fault> {
+        self.engine.told()
+    }
+
+    /// Who waits for whom at this moment, from the consumer on: `you wait`, `decode starved`, `fetch
+    /// item 41 called for 1.2 s`.
+    pub fn waits(&self) -> Vec<String> {
+        self.engine.waits()
+    }
+
     /// The figures so far.
     pub fn stats(&self) -> RunStats {
         self.engine.stats()
@@ -286,6 +305,35 @@ impl Handle {
     /// How the figures grew over time.
     pub fn series(&self) -> Series {
         self.engine.series()
+    }
+
+    /// Gives a stage that makes calls another number of workers, from now on; says how many it was to
+    /// have before. Nothing else changes: neither the order nor the items.
+    ///
+    /// Workers that are too many finish the call that they are in, then their state, and leave;
+    /// meanwhile no call starts that would be one too many.
+    ///
+    /// ```
+    /// use forebay::prelude::*;
+    ///
+    /// let run = Pipeline::from(source::iter("numbers", 0..100_u64))
+    ///     .then(io::map("ask", async |x: u64| Ok::<_, Never>(x)).workers(2))
+    ///     .run()?;
+    /// assert_eq!(run.handle().set_workers("ask", 8)?, 2);
+    /// assert_eq!(
+    ///     run.handle().set_workers("aks", 8).unwrap_err().to_string(),
+    ///     "there is no stage `aks`: did you mean `ask`? Stages with workers: ask"
+    /// );
+    /// run.drain()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There is no such stage, or it makes no calls, or has ended; no stage can have 0 workers, nor
+    /// more than four times those it started with, 64 (io) or twice the cores (cpu), whichever is
+    /// largest.
+    pub fn set_workers(&self, stage: &str, workers: usize) -> Result<usize, WorkersError> {
+        self.engine.set_workers(stage, workers)
     }
 
     /// Asks the sources to stop; what is under way is still delivered.

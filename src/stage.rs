@@ -6,6 +6,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,7 @@ use crate::fault::{BoxError, Fault};
 use crate::link::{Inlet, Outlet};
 use crate::options::Options;
 use crate::source::Index;
+use crate::trace::Meter;
 
 /// Turns a flow of `In` into a flow of `Out`.
 ///
@@ -226,26 +228,36 @@ impl fmt::Display for Stop {
 impl std::error::Error for Stop {}
 
 /// A worker of a stage, as the function that makes its state and each call see it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Worker {
-    pub(crate) stage: Arc<str>,
+    pub(crate) meter: Arc<Meter>,
     pub(crate) index: usize,
-    pub(crate) workers: usize,
 }
 
 impl Worker {
     /// The id of the worker's stage.
     pub fn stage(&self) -> &str {
-        &self.stage
+        &self.meter.id
     }
 
-    /// Which of the stage's workers it is, from 0.
+    /// Which of the stage's workers it is, from 0. No two have the same at a time. It is below
+    /// [`workers`](Self::workers), unless their number was changed while the run goes on.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// How many workers the stage has.
+    /// How many workers the stage has now.
     pub fn workers(&self) -> usize {
-        self.workers
+        self.meter.workers_set.load(Relaxed)
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("stage", &self.stage())
+            .field("index", &self.index)
+            .field("workers", &self.workers())
+            .finish()
     }
 }

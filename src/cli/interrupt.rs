@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first cancels the run, the second ends the process at once.
+//! Ctrl-C and SIGTERM: the first asks for an end, the second ends the process at once.
 
 use std::io;
 use std::sync::Arc;
@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Exit;
-use crate::running::Handle;
 
-/// Whether the run was interrupted.
+/// Whether the process was asked to end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interrupted(Arc<AtomicBool>);
 
@@ -18,8 +17,8 @@ impl Interrupted {
         self.0.load(Relaxed)
     }
 
-    /// Cancels `run` when the process is asked to end. The thread lives as long as the process.
-    pub(super) fn watch(&self, run: Handle) -> io::Result<()> {
+    /// Does `end` when the process is asked to end. The thread lives as long as the process.
+    pub(super) fn watch(&self, end: impl Fn() + Send + 'static) -> io::Result<()> {
         let interrupted = self.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (mut interrupts, mut terminations) = {
@@ -36,7 +35,7 @@ impl Interrupted {
                     if interrupted.0.swap(true, Relaxed) {
                         std::process::exit(Exit::Interrupted as i32);
                     }
-                    run.cancel();
+                    end();
                 }
             });
         };

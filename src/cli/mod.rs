@@ -23,6 +23,7 @@ mod report;
 mod run;
 mod runs;
 mod terminal;
+mod top;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,8 @@ struct Cli {
 enum Command {
     /// Runs a pipeline and reports where its time went
     Run(run::Args),
+    /// Shows a run that goes on, where its time goes now, and changes its workers
+    Top(top::Args),
     /// Checks pipelines without reading any data: syntax, variables, arguments, types
     Check(check::Args),
     /// Says what one pass over a pipeline's windows will cost, without reading any data
@@ -112,6 +115,7 @@ pub fn main(catalog: Catalog) -> ExitCode {
             log(telemetry.as_ref());
             match command {
                 Command::Run(args) => run::run(&args, &catalog, telemetry),
+                Command::Top(args) => top::top(&args),
                 Command::Check(args) => check::check(&args, &catalog),
                 Command::Plan(args) => plan::plan(&args, &catalog),
                 Command::Runs(args) => runs::runs(&args),

@@ -15,7 +15,7 @@ use crate::definition::{Catalog, Set};
 use crate::fault::Fault;
 use crate::pipeline::TraceRule;
 use crate::running::Handle;
-use crate::trace::{MetricsListener, MetricsServer, report};
+use crate::trace::{MetricsListener, MetricsServer, report, serve};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -92,14 +92,20 @@ pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetr
     settings.trace = args.trace.as_ref().map(|_| TraceRule { last, ..TraceRule::default() });
     let interrupted = Interrupted::default();
     let ended = job.run(Consumer::default(), |handle, total| {
-        if let Err(error) = interrupted.watch(handle.clone()) {
+        if let Err(error) = interrupted.watch({
+            let handle = handle.clone();
+            move || handle.cancel()
+        }) {
             tracing::warn!(%error, "Ctrl-C will end the run without a report");
         }
-        let metrics = listener.and_then(|listener| serve(listener, &handle));
+        let metrics = listener.and_then(|listener| serve_metrics(listener, &handle));
         if let Some(telemetry) = &mut telemetry {
             telemetry.send(handle.clone());
         }
-        (metrics, (!args.no_progress).then(|| Progress::show(handle, total)))
+        // Others can look at the run and change its workers; one that nobody can reach runs as well.
+        let serving = serve(&handle)
+            .inspect_err(|error| tracing::info!(%error, "`forebay top` can't reach this run"));
+        (metrics, serving, (!args.no_progress).then(|| Progress::show(handle, total)))
     });
     if let Some(telemetry) = telemetry {
         telemetry.finish();
@@ -111,7 +117,7 @@ pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetr
 }
 
 /// Serves the figures of `run`.
-fn serve(listener: MetricsListener, run: &Handle) -> Option<MetricsServer> {
+fn serve_metrics(listener: MetricsListener, run: &Handle) -> Option<MetricsServer> {
     match listener.serve(run) {
         Ok(server) => {
             say(&format!("metrics at http://{}/metrics\n", server.addr()));

@@ -86,11 +86,12 @@ impl<W: Write> Events<'_, W> {
         track: impl Fn(u32) -> usize,
     ) -> io::Result<()> {
         let workers: BTreeSet<u32> = calls.iter().map(|call| call.worker).collect();
+        let alone = workers.len() == 1 && meter.workers() == 1;
         for worker in workers {
             let tid = track(worker);
-            let name = match meter.workers {
-                1 => meter.id.clone(),
-                _ => format!("{} {worker}", meter.id),
+            let name = match alone {
+                true => meter.id.clone(),
+                false => format!("{} {worker}", meter.id),
             };
             let args = json!({ "name": name });
             self.put(&json!({

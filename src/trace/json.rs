@@ -101,6 +101,12 @@ pub struct StageReport {
     pub kind: Kind,
     /// Its workers.
     pub workers: usize,
+    /// How many it shall have, once those that are to leave have finished their calls.
+    #[serde(default)]
+    pub workers_set: usize,
+    /// The time of its workers in all, in seconds, of which the shares are.
+    #[serde(default)]
+    pub worker_s: f64,
     /// Items that it took.
     #[serde(default)]
     pub items_in: u64,
@@ -255,6 +261,8 @@ fn stage(stage: &StageStats) -> StageReport {
         id: stage.id.clone(),
         kind: stage.kind,
         workers: stage.workers,
+        workers_set: stage.workers_set,
+        worker_s: stage.states.total().as_secs_f64(),
         items_in: stage.items_in,
         items: stage.items_out,
         bytes: stage.bytes_out,

@@ -1,9 +1,9 @@
 //! What a stage measures while it runs. Always on, never fails, holds no item.
 //!
 //! State changes are made under one short lock per burst of items, so that at any instant the time
-//! of the five states adds up to workers x elapsed exactly.
+//! of the five states adds up exactly to the workers over the time that has passed.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -35,7 +35,8 @@ pub(crate) type Census = [u32; 5];
 pub(crate) struct Meter {
     pub(crate) id: String,
     pub(crate) kind: Kind,
-    pub(crate) workers: usize,
+    /// How many workers it shall have; those that are to leave finish their calls first.
+    pub(crate) workers_set: AtomicUsize,
     /// What was said about how the stage runs, for reports.
     pub(crate) options: String,
     start: Instant,
@@ -43,7 +44,7 @@ pub(crate) struct Meter {
     pub(super) log: Mutex<Log>,
     slow_ns: AtomicU64,
     traced: AtomicBool,
-    /// What each worker is at.
+    /// What each worker is at, for as many as there may ever be; none if it makes no calls.
     pub(crate) under_way: Box<[UnderWay]>,
     pub(super) outside: Outside,
     pub(crate) items_in: AtomicU64,
@@ -82,14 +83,14 @@ impl Meter {
         Meter {
             id,
             kind,
-            workers,
+            workers_set: AtomicUsize::new(workers),
             options: String::new(),
             start,
             clock: Mutex::new(Clock { census, ns: [0; 5], since: start, stopped: false }),
             log: Mutex::new(Log::new()),
             slow_ns: AtomicU64::new(0),
             traced: AtomicBool::new(false),
-            under_way: (0..workers).map(|_| UnderWay::default()).collect(),
+            under_way: Box::default(),
             outside: Outside::default(),
             items_in: AtomicU64::new(0),
             items_out: AtomicU64::new(0),
@@ -108,9 +109,14 @@ impl Meter {
         }
     }
 
-    /// From now on the workers are distributed as `census` says.
+    /// The same for a stage that makes calls, with `places` workers at most.
+    pub(crate) fn with_places(mut self, places: usize) -> Self {
+        self.under_way = (0..places).map(|_| UnderWay::default()).collect();
+        self
+    }
+
+    /// From now on the workers are as many and distributed as `census` says.
     pub(crate) fn set(&self, census: Census, now: Instant) {
-        debug_assert_eq!(census.iter().sum::<u32>() as usize, self.workers);
         let mut clock = self.clock.lock();
         if clock.census != census {
             clock.advance(now);
@@ -121,6 +127,11 @@ impl Meter {
     /// How many workers are in each state now.
     pub(crate) fn census(&self) -> Census {
         self.clock.lock().census
+    }
+
+    /// How many workers there are, those included that finish their last call.
+    pub(crate) fn workers(&self) -> usize {
+        self.census().iter().sum::<u32>() as usize
     }
 
     /// A number that grows whenever anything is done.
@@ -243,7 +254,8 @@ impl Meter {
         StageStats {
             id: self.id.clone(),
             kind: self.kind,
-            workers: self.workers,
+            workers: self.workers(),
+            workers_set: self.workers_set.load(Relaxed),
             items_in: self.items_in.load(Relaxed),
             items_out: self.items_out.load(Relaxed),
             bytes_out: self.bytes_out.load(Relaxed),
@@ -303,7 +315,7 @@ pub fn measuring_cost() -> Duration {
     const BURST: usize = 16;
     const BURSTS: u32 = 20_000;
     let start = Instant::now();
-    let meter = Meter::new("measured".to_owned(), Kind::Cpu, 2, start);
+    let meter = Meter::new("measured".to_owned(), Kind::Cpu, 2, start).with_places(2);
     let mut calls = Vec::with_capacity(BURST);
     let mut done = 0;
     for _ in 0..BURSTS {

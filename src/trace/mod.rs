@@ -2,6 +2,7 @@
 
 mod chrome;
 mod compare;
+pub(crate) mod control;
 mod figures;
 mod gain;
 mod json;
@@ -25,6 +26,7 @@ mod verdict;
 
 pub(crate) use chrome::{Traced, chrome};
 pub use compare::{Change, Comparison, compare};
+pub use control::{Serving, serve};
 #[cfg(feature = "otlp")]
 pub(crate) use figures::{Figure, Labels, Sort, Unit, Value, figures, service_quantiles};
 pub use gain::Gain;

@@ -22,7 +22,7 @@ pub(crate) fn stage_span(meter: &Meter, run: &str) -> Span {
         "forebay.stage",
         stage = meter.id,
         kind = %meter.kind,
-        workers = meter.workers,
+        workers = meter.workers(),
         run,
     )
 }

@@ -92,13 +92,16 @@ pub struct StageStats {
     pub kind: Kind,
     /// How many workers it has.
     pub workers: usize,
+    /// How many it shall have: fewer than it has while some that are to leave finish their calls.
+    pub workers_set: usize,
     /// Items that it took.
     pub items_in: u64,
     /// Items that it sent.
     pub items_out: u64,
     /// Bytes that it sent, by the items' weights.
     pub bytes_out: u64,
-    /// The workers' time by state; it adds up to `workers` x the run's elapsed time.
+    /// The workers' time by state; it adds up to the workers over the run's elapsed time: `workers` x
+    /// `elapsed`, unless their number was changed.
     pub states: States,
     /// The share of the working time that was spent on a core, 0 to 1; sampled, cpu stages only.
     pub on_core: Option<f64>,
@@ -179,10 +182,9 @@ impl StageStats {
         now.turn = now.turn.saturating_sub(then.turn);
         now.limit = now.limit.saturating_sub(then.limit);
         let (now, then) = (&mut self.service, &earlier.service);
-        let total =
-            now.mean_ns * now.count - (then.mean_ns * then.count).min(now.mean_ns * now.count);
-        now.count -= then.count.min(now.count);
-        now.mean_ns = total.checked_div(now.count).unwrap_or(0);
+        now.total_ns = now.total_ns.saturating_sub(then.total_ns);
+        now.count = now.count.saturating_sub(then.count);
+        now.mean_ns = now.total_ns.checked_div(now.count).unwrap_or(0);
     }
 
     /// Items a second that this stage would deliver if it were never starved, blocked or held:

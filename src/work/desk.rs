@@ -14,9 +14,10 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::floor::{Done, Floor, Resting};
+use super::kept::Kept;
 use super::place::{Job, Place};
 use super::staged::{Copy, Staged, Weigh};
-use super::worker::{Entry, Hand, Kept, Wage};
+use super::worker::{Entry, Hand, Wage};
 use super::{Finish, Work, worker};
 use crate::fault::Fault;
 use crate::item::{Item, ItemId};
@@ -36,28 +37,38 @@ pub(crate) struct Desk<W: Work> {
     /// Items that were judged to be left out. The meter counts them once the floor has them.
     left_out: AtomicU64,
     weigh: Option<Weigh<W::Out>>,
-    place: Place,
-    floor: Mutex<Floor<W>>,
-    changed: Notify,
+    pub(super) place: Place,
+    pub(super) floor: Mutex<Floor<W>>,
+    pub(super) changed: Notify,
     /// Whether a poll of an io call was once long.
     pub(super) suspect: AtomicBool,
     closed: AtomicBool,
+    /// Held by whoever hires workers or closes the desk.
+    pub(super) staffing: Mutex<()>,
     pub(super) reason: Arc<AtomicU8>,
-    finishing: TaskTracker,
+    pub(super) finishing: TaskTracker,
 }
 
 /// What holds for every call of a stage.
 #[derive(Debug)]
 pub(super) struct Rules {
     pub(super) kind: Kind,
-    pub(super) workers: usize,
-    /// How far ahead of the oldest unfinished item others may run; `None` is out of order.
-    pub(super) window: Option<u64>,
+    ordered: Ordered,
     pub(super) retry: Option<Retry>,
     pub(super) timeout: Option<Duration>,
     pub(super) on_error: OnError,
     /// One item a call at a time: its calls are limited, timed or can yield many.
     pub(super) single: bool,
+}
+
+impl Rules {
+    /// The reorder window of so many workers; `None` is out of order.
+    pub(super) fn window(&self, workers: usize) -> Option<u64> {
+        match self.ordered {
+            Ordered::No => None,
+            Ordered::Window(items) => Some(items.unwrap_or(8 * workers).max(workers) as u64),
+        }
+    }
 }
 
 /// What the loop has to wait for.
@@ -88,15 +99,10 @@ impl<W: Work> Desk<W> {
     ) -> Arc<Self> {
         let site = Arc::clone(outlet.site());
         let options = &site.options;
-        let (kind, workers) = (staged.work.kind(), site.meter.workers);
-        let window = match options.ordered.unwrap_or(Ordered::Window(None)) {
-            Ordered::No => None,
-            Ordered::Window(items) => Some(items.unwrap_or(8 * workers).max(workers) as u64),
-        };
+        let (kind, workers) = (staged.work.kind(), site.meter.workers());
         let rules = Rules {
             kind,
-            workers,
-            window,
+            ordered: options.ordered.unwrap_or(Ordered::Window(None)),
             retry: options.retry.clone(),
             timeout: options.timeout,
             on_error: options.on_error.clone().unwrap_or_default(),
@@ -105,20 +111,20 @@ impl<W: Work> Desk<W> {
                 || options.retry.is_some()
                 || staged.work.yields_many(),
         };
-        let stage: Arc<str> = Arc::from(site.meter.id.as_str());
         Arc::new(Desk {
             work: Arc::new(staged.work),
             copy: staged.copy,
             left_out: AtomicU64::new(0),
             weigh: staged.weigh,
-            workers: (0..workers)
-                .map(|index| Worker { stage: Arc::clone(&stage), index, workers })
+            workers: (0..site.meter.under_way.len())
+                .map(|index| Worker { meter: Arc::clone(&site.meter), index })
                 .collect(),
             place,
             floor: Mutex::new(Floor::new(
                 inlet.tap(),
                 outlet.feed(),
                 workers,
+                rules.window(workers),
                 options.rate.as_ref(),
                 Arc::clone(&site.meter),
             )),
@@ -127,6 +133,7 @@ impl<W: Work> Desk<W> {
             changed: Notify::new(),
             suspect: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            staffing: Mutex::new(()),
             reason: Arc::new(AtomicU8::new(Finish::Cancelled as u8)),
             finishing: TaskTracker::new(),
         })
@@ -142,17 +149,17 @@ impl<W: Work> Desk<W> {
         let now = Instant::now();
         self.expire(now);
         let mut floor = self.floor.lock();
-        floor.deliver(&self.rules, false);
+        floor.deliver(false);
         let started = floor.schedule(&self.rules, now);
-        let view = floor.view(&self.rules, now);
-        floor.census(&self.rules, now);
+        let view = floor.view(now);
+        floor.census(now);
         drop(floor);
         self.launch(started);
         view
     }
 
     /// A worker's turn: takes what it finished, and gives it what it does next. `None` sends it to
-    /// rest; the desk then keeps its state.
+    /// rest, and the desk then keeps its state; or it leaves.
     pub(super) fn turn(
         self: &Arc<Self>,
         worker: usize,
@@ -160,6 +167,7 @@ impl<W: Work> Desk<W> {
         mut brought: Return<W>,
     ) -> Option<Hand<W>> {
         let mut late = Vec::new();
+        let mut leaves = false;
         let mut floor = self.floor.lock();
         if self.is_closed() {
             return None;
@@ -167,13 +175,18 @@ impl<W: Work> Desk<W> {
         let now = Instant::now();
         floor.leave(worker, &brought.wage, now);
         for (seq, done) in brought.done.drain(..) {
-            late.extend(floor.put(seq, done, &self.rules));
+            late.extend(floor.put(seq, done));
         }
         floor.give_back(&mut brought.back);
-        floor.deliver(&self.rules, true);
+        floor.deliver(true);
         let next = match brought.rest.take() {
             Some((hand, until)) => {
                 floor.resting.push(Resting { worker, kept: kept.take(), hand, until });
+                None
+            }
+            None if floor.has_too_many() => {
+                floor.hired -= 1;
+                leaves = true;
                 None
             }
             None => {
@@ -186,7 +199,7 @@ impl<W: Work> Desk<W> {
             }
         };
         let started = floor.schedule(&self.rules, now);
-        floor.census(&self.rules, now);
+        floor.census(now);
         if next.is_none() {
             floor.nudge();
         }
@@ -198,6 +211,9 @@ impl<W: Work> Desk<W> {
         }
         // Dropped without the lock: an item's drop is its owner's code.
         drop(late);
+        if leaves {
+            self.leave(worker, kept.take());
+        }
         next
     }
 
@@ -215,7 +231,7 @@ impl<W: Work> Desk<W> {
         floor.hands[worker] -= back.len();
         floor.give_back(back);
         let started = floor.schedule(&self.rules, now);
-        floor.census(&self.rules, now);
+        floor.census(now);
         drop(floor);
         self.launch(started);
         self.changed.notify_one();
@@ -231,9 +247,9 @@ impl<W: Work> Desk<W> {
         if self.is_closed() {
             return 0;
         }
-        floor.add(seq, items, &self.rules);
-        floor.deliver(&self.rules, false);
-        let allowed = floor.allowance(seq, &self.rules);
+        floor.add(seq, items);
+        floor.deliver(false);
+        let allowed = floor.allowance(seq);
         if floor.needs_loop() {
             self.changed.notify_one();
         }
@@ -250,7 +266,7 @@ impl<W: Work> Desk<W> {
             let fault = Fault::timeout(limit).on(id, name, attempt);
             let done = self.judge(fault, &CallSpan::over(self.site.span()));
             let mut floor = self.floor.lock();
-            drop(floor.settle(seq, done, &self.rules));
+            drop(floor.settle(seq, done));
         }
     }
 
@@ -288,7 +304,7 @@ impl<W: Work> Desk<W> {
         self.closed.load(Relaxed)
     }
 
-    fn launch(self: &Arc<Self>, started: Vec<(usize, Option<Kept<W>>, Hand<W>)>) {
+    pub(super) fn launch(self: &Arc<Self>, started: Vec<(usize, Option<Kept<W>>, Hand<W>)>) {
         for (worker, kept, hand) in started {
             self.spawn(worker, kept, hand);
         }
@@ -313,9 +329,11 @@ impl<W: Work> Desk<W> {
 
     /// Ends everything: calls are stopped where they can be, items dropped, states finished.
     fn close(&self, reason: Finish) {
+        let staffing = self.staffing.lock();
         if self.closed.swap(true, Relaxed) {
             return;
         }
+        drop(staffing);
         self.reason.store(reason as u8, Relaxed);
         self.place.abort();
         let (left, states) = self.floor.lock().clear();

@@ -2,17 +2,18 @@
 //! Plain state, changed only under the desk's lock.
 
 mod census;
+mod crew;
 mod start;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::Work;
-use super::desk::Rules;
+use super::kept::Kept;
 use super::rate::Limiter;
-use super::worker::{Entry, Hand, Kept, Wage};
+use super::worker::{Entry, Hand, Wage};
 use crate::fault::Fault;
 use crate::item::{Item, ItemId};
 use crate::link::{Feed, Tap};
@@ -79,6 +80,14 @@ pub(super) struct Floor<W: Work> {
     waiting_bytes: u64,
     slots: VecDeque<Slot<W::Out>>,
     ready: VecDeque<Item<W::Out>>,
+    /// How many workers there shall be.
+    pub(super) workers: usize,
+    /// How far ahead of the oldest unfinished item others may run; `None` is out of order.
+    pub(super) window: Option<u64>,
+    /// How many workers there are: more than there shall be, until some have finished their calls.
+    pub(super) hired: usize,
+    /// The places of workers that have left.
+    free: BTreeSet<usize>,
     pub(super) idle: Vec<usize>,
     pub(super) states: Vec<Option<Kept<W>>>,
     /// Items in each worker's hand, 0 if it does not work.
@@ -113,6 +122,7 @@ impl<W: Work> Floor<W> {
         tap: Tap<W::In>,
         feed: Feed<W::Out>,
         workers: usize,
+        window: Option<u64>,
         rate: Option<&Rate>,
         meter: Arc<Meter>,
     ) -> Self {
@@ -127,6 +137,10 @@ impl<W: Work> Floor<W> {
             waiting_bytes: 0,
             slots: VecDeque::new(),
             ready: VecDeque::new(),
+            workers,
+            window,
+            hired: workers,
+            free: BTreeSet::new(),
             idle: (0..workers).rev().collect(),
             states: (0..workers).map(|_| None).collect(),
             hands: vec![0; workers],
@@ -165,26 +179,16 @@ impl<W: Work> Floor<W> {
     }
 
     /// Takes what became of the item `seq`; gives it back if it was given up before.
-    pub(super) fn put(
-        &mut self,
-        seq: u64,
-        done: Done<W::Out>,
-        rules: &Rules,
-    ) -> Option<Done<W::Out>> {
+    pub(super) fn put(&mut self, seq: u64, done: Done<W::Out>) -> Option<Done<W::Out>> {
         if !self.late.is_empty() && self.late.remove(&seq) {
             return Some(done);
         }
-        self.settle(seq, done, rules)
+        self.settle(seq, done)
     }
 
     /// The item `seq` has become `done`.
-    pub(super) fn settle(
-        &mut self,
-        seq: u64,
-        done: Done<W::Out>,
-        rules: &Rules,
-    ) -> Option<Done<W::Out>> {
-        if rules.window.is_none() {
+    pub(super) fn settle(&mut self, seq: u64, done: Done<W::Out>) -> Option<Done<W::Out>> {
+        if self.window.is_none() {
             match done {
                 Done::One(item) => self.ready.push_back(item),
                 Done::Nothing => _ = self.meter.filtered.fetch_add(1, Relaxed),
@@ -218,8 +222,8 @@ impl<W: Work> Floor<W> {
     }
 
     /// Takes some of the items of a call that yields many.
-    pub(super) fn add(&mut self, seq: u64, items: &mut VecDeque<Item<W::Out>>, rules: &Rules) {
-        if rules.window.is_none() {
+    pub(super) fn add(&mut self, seq: u64, items: &mut VecDeque<Item<W::Out>>) {
+        if self.window.is_none() {
             self.ready.append(items);
         } else if let Some(slot) = self.slots.get_mut((seq - self.head) as usize) {
             self.waiting_bytes += items.iter().map(|item| item.bytes).sum::<u64>();
@@ -228,17 +232,17 @@ impl<W: Work> Floor<W> {
     }
 
     /// How many items a call that yields many may make now.
-    pub(super) fn allowance(&self, seq: u64, rules: &Rules) -> usize {
-        let first = rules.window.is_none() || seq == self.head;
+    pub(super) fn allowance(&self, seq: u64) -> usize {
+        let first = self.window.is_none() || seq == self.head;
         if first {
-            let held = if rules.window.is_none() { rules.workers } else { 1 };
+            let held = if self.window.is_none() { self.workers } else { 1 };
             if self.ready.len() >= held {
                 return 0;
             }
             return self.feed.core().free(self.mean_bytes as u64).clamp(1, BURST_ITEMS as usize);
         }
         // Its turn has not come: each worker may fill its share of the window.
-        let share = rules.window.unwrap_or(1) as usize / rules.workers;
+        let share = self.window.unwrap_or(1) as usize / self.workers;
         let held = self.slots.get((seq - self.head) as usize).map_or(0, |slot| slot.items.len());
         share.max(1).saturating_sub(held)
     }
@@ -271,8 +275,8 @@ impl<W: Work> Floor<W> {
 
     /// Moves what is finished, in turn, towards the link as far as there is room.
     /// The caller `goes_on` if it will deliver again or nudge.
-    pub(super) fn deliver(&mut self, rules: &Rules, goes_on: bool) {
-        if rules.window.is_some() {
+    pub(super) fn deliver(&mut self, goes_on: bool) {
+        if self.window.is_some() {
             while let Some(slot) = self.slots.front_mut() {
                 self.waiting_bytes -= slot.items.iter().map(|item| item.bytes).sum::<u64>();
                 if slot.items.len() == 1 {

@@ -11,7 +11,8 @@ use futures::FutureExt as _;
 
 use super::desk::{Desk, Return};
 use super::floor::Done;
-use super::worker::{Hand, Kept, SHIFT, Wage};
+use super::kept::Kept;
+use super::worker::{Hand, SHIFT, Wage};
 use super::{Call, Work};
 use crate::fault::Fault;
 use crate::item::ItemId;

@@ -15,9 +15,11 @@
 
 mod calls;
 mod cpu_clock;
+mod crew;
 mod desk;
 mod floor;
 mod generator;
+mod kept;
 mod place;
 mod rate;
 mod staged;
@@ -31,6 +33,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 pub use calls::With;
+pub(crate) use crew::Crew;
 pub(crate) use desk::Desk;
 pub(crate) use place::{Place, block_on, wait_for};
 pub use staged::Staged;
@@ -120,7 +123,7 @@ impl Call<'_> {
 /// Why a worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// The stage's input ended.
+    /// The stage's input ended, or it has fewer workers from now on.
     Finished,
     /// The run stopped early, or nobody wanted more items.
     Cancelled,
@@ -141,6 +144,7 @@ pub(crate) async fn drive<W: Work>(
         site.engine.accounted(&site.meter, inlet.tap().core());
     }
     let desk = Desk::new(staged, place, inlet, outlet);
+    desk.enlist();
     let (arriving, leaving) = (inlet.tap(), Arc::clone(outlet.core()));
     // Whatever ends this future, even being dropped, closes the desk.
     let open = desk::Open::new(&desk);

@@ -8,7 +8,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::task::AbortHandle;
 
 use crate::engine::Engine;
@@ -19,43 +19,74 @@ use crate::stage::Kind;
 pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) enum Place {
-    Tasks { engine: Arc<Engine>, running: Mutex<Vec<Option<AbortHandle>>> },
-    Pool(rayon::ThreadPool),
-    Lanes(Vec<SyncSender<Job>>),
+    Tasks {
+        engine: Arc<Engine>,
+        running: Mutex<Vec<Option<AbortHandle>>>,
+    },
+    Pool(RwLock<rayon::ThreadPool>),
+    /// None where no worker is.
+    Lanes(RwLock<Vec<Option<SyncSender<Job>>>>),
 }
 
 impl Place {
-    pub(crate) fn new(kind: Kind, site: &Arc<Site>) -> io::Result<Self> {
-        let (id, workers) = (&site.meter.id, site.meter.workers);
-        let engine = Arc::clone(&site.engine);
+    pub(crate) fn new(kind: Kind, site: &Site) -> io::Result<Self> {
+        let workers = site.meter.workers();
         Ok(match kind {
-            Kind::Cpu => {
-                let pool = rayon::ThreadPoolBuilder::new()
-                    .num_threads(workers)
-                    .spawn_handler(|thread| {
-                        let name = format!("forebay:{id}:{}", thread.index());
-                        engine.spawn_thread(name, move || thread.run())
-                    })
-                    .build()
-                    .map_err(io::Error::other)?;
-                Place::Pool(pool)
-            }
+            Kind::Cpu => Place::Pool(RwLock::new(pool(site, workers)?)),
             Kind::Device => {
-                let lanes = (0..workers).map(|lane| {
-                    // A lane has one activation at a time; the next may be sent while the last
-                    // one is returning.
-                    let (tx, rx) = sync_channel::<Job>(2);
-                    engine.spawn_thread(format!("forebay:{id}:{lane}"), move || {
-                        for job in rx {
-                            block_on(job);
-                        }
-                    })?;
-                    Ok(tx)
-                });
-                Place::Lanes(lanes.collect::<io::Result<_>>()?)
+                let lanes = (0..workers).map(|worker| lane(site, worker).map(Some));
+                Place::Lanes(RwLock::new(lanes.collect::<io::Result<_>>()?))
             }
-            _ => Place::Tasks { engine, running: Mutex::new(vec![None; workers]) },
+            _ => {
+                let (engine, running) = (Arc::clone(&site.engine), vec![None; workers]);
+                Place::Tasks { engine, running: Mutex::new(running) }
+            }
         })
+    }
+
+    /// Makes place for `workers` workers, of whom these are `new`.
+    ///
+    /// A pool can't grow, so another takes its place: workers move there with their next item, and
+    /// the threads of the old one end when its last job has.
+    pub(crate) fn resize(&self, site: &Site, workers: usize, new: &[usize]) -> io::Result<()> {
+        let most = new.iter().map(|worker| worker + 1).max().unwrap_or(0);
+        match self {
+            Place::Tasks { running, .. } => {
+                let mut running = running.lock();
+                let most = most.max(running.len());
+                running.resize(most, None);
+            }
+            Place::Pool(place) => {
+                let threads = place.read().current_num_threads();
+                if threads != workers {
+                    match pool(site, workers) {
+                        Ok(new) => drop(std::mem::replace(&mut *place.write(), new)),
+                        // One that is too large does as well: the desk lets no more work.
+                        Err(_) if workers < threads => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            Place::Lanes(lanes) => {
+                let new = new.iter().map(|&worker| Ok((worker, lane(site, worker)?)));
+                let new = new.collect::<io::Result<Vec<_>>>()?;
+                let mut lanes = lanes.write();
+                let most = most.max(lanes.len());
+                lanes.resize(most, None);
+                for (worker, lane) in new {
+                    lanes[worker] = Some(lane);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `worker` has left.
+    pub(crate) fn vacate(&self, worker: usize) {
+        if let Place::Lanes(lanes) = self {
+            // Its thread ends after the job that it is in.
+            lanes.write()[worker] = None;
+        }
     }
 
     pub(crate) fn spawn(&self, worker: usize, job: Job) {
@@ -66,10 +97,11 @@ impl Place {
                 let mut running = running.lock();
                 running[worker] = Some(engine.spawn(job));
             }
-            Place::Pool(pool) => pool.spawn(move || block_on(job)),
+            Place::Pool(pool) => pool.read().spawn(move || block_on(job)),
             Place::Lanes(lanes) => {
+                let lane = lanes.read()[worker].clone();
                 // It fails only when the lane's thread is gone, which outlives its sender.
-                if lanes[worker].send(job).is_err() {
+                if lane.is_none_or(|lane| lane.send(job).is_err()) {
                     tracing::error!("the thread of a lane is gone");
                 }
             }
@@ -84,6 +116,29 @@ impl Place {
             }
         }
     }
+}
+
+fn pool(site: &Site, workers: usize) -> io::Result<rayon::ThreadPool> {
+    let (id, engine) = (&site.meter.id, &site.engine);
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(workers)
+        .spawn_handler(|thread| {
+            let name = format!("forebay:{id}:{}", thread.index());
+            engine.spawn_thread(name, move || thread.run())
+        })
+        .build()
+        .map_err(io::Error::other)
+}
+
+fn lane(site: &Site, worker: usize) -> io::Result<SyncSender<Job>> {
+    // A lane has one activation at a time; the next may be sent while the last one is returning.
+    let (tx, rx) = sync_channel::<Job>(2);
+    site.engine.spawn_thread(format!("forebay:{}:{worker}", site.meter.id), move || {
+        for job in rx {
+            block_on(job);
+        }
+    })?;
+    Ok(tx)
 }
 
 struct Unpark(Thread);

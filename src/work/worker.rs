@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
@@ -14,7 +14,8 @@ use super::cpu_clock::{thread_delay, thread_time};
 use super::desk::{Desk, Return};
 use super::floor::Done;
 use super::generator::{Generator, run_generator};
-use super::{Call, Finish, Work, Yield};
+use super::kept::Kept;
+use super::{Call, Work, Yield};
 use crate::fault::{Fault, FaultKind};
 use crate::item::{ItemId, label};
 use crate::options::RetryOn;
@@ -50,37 +51,6 @@ pub(super) struct Wage {
     pub(super) calls: u64,
     pub(super) ns: u64,
     pub(super) bytes: u64,
-}
-
-/// A worker's state. Whoever drops it finishes it.
-pub(super) struct Kept<W: Work> {
-    pub(super) state: Option<W::State>,
-    work: Arc<W>,
-    reason: Arc<AtomicU8>,
-}
-
-impl<W: Work> Drop for Kept<W> {
-    fn drop(&mut self) {
-        let Some(state) = self.state.take() else {
-            return;
-        };
-        let reason = match self.reason.load(Relaxed) {
-            0 => Finish::Finished,
-            1 => Finish::Cancelled,
-            _ => Finish::Failed,
-        };
-        let finish = AssertUnwindSafe(|| self.work.finish(state, reason));
-        if std::panic::catch_unwind(finish).is_err() {
-            tracing::error!("a finish function panicked");
-        }
-    }
-}
-
-impl<W: Work> Kept<W> {
-    /// After a panic the state may be broken: it is finished as failed and made anew.
-    fn discard(mut self) {
-        self.reason = Arc::new(AtomicU8::new(Finish::Failed as u8));
-    }
 }
 
 /// Works on `hand` and on all that the desk hands out after it.
@@ -228,7 +198,7 @@ async fn run_call<W: Work>(
                 None => {
                     let state = desk.work.start(call.worker).await?;
                     let (work, reason) = (Arc::clone(&desk.work), Arc::clone(&desk.reason));
-                    &mut kept.insert(Kept { state: Some(state), work, reason }).state
+                    &mut kept.insert(Kept::new(state, work, reason)).state
                 }
             };
             let state = state.as_mut().expect("a state leaves only when it is dropped");
@@ -316,11 +286,5 @@ fn report_if_held<W: Work>(desk: &Desk<W>, since: Instant, on_core: Option<Durat
                 desk.site.engine.report_held(&desk.site.meter.id, held);
             }
         }
-    }
-}
-
-impl<W: Work> std::fmt::Debug for Kept<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").finish_non_exhaustive()
     }
 }

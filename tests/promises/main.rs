@@ -5,6 +5,7 @@ mod faults;
 mod flow;
 mod in_flight;
 mod known;
+mod live;
 mod order;
 mod policies;
 mod random;

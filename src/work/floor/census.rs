@@ -9,8 +9,9 @@ use crate::fault::Fault;
 use crate::stage::Stop;
 use crate::trace::State;
 use crate::work::Work;
-use crate::work::desk::{Rules, View};
-use crate::work::worker::{Hand, Kept};
+use crate::work::desk::View;
+use crate::work::kept::Kept;
+use crate::work::worker::Hand;
 
 impl<W: Work> Floor<W> {
     /// Whether the loop must look although workers go on.
@@ -28,8 +29,8 @@ impl<W: Work> Floor<W> {
             && !self.idle.is_empty()
     }
 
-    pub(in crate::work) fn view(&mut self, rules: &Rules, now: Instant) -> View {
-        let at_fault = match (&self.fault, rules.window) {
+    pub(in crate::work) fn view(&mut self, now: Instant) -> View {
+        let at_fault = match (&self.fault, self.window) {
             (Some(_), Some(_)) => self.slots.front().and_then(|slot| slot.fault.clone()),
             (fault, _) => fault.as_ref().map(|(_, fault)| fault.clone()),
         };
@@ -58,13 +59,13 @@ impl<W: Work> Floor<W> {
     }
 
     /// Tells the meter in which state each worker is.
-    pub(in crate::work) fn census(&self, rules: &Rules, now: Instant) {
+    pub(in crate::work) fn census(&self, now: Instant) {
         let mut census = [0; 5];
         census[State::Working as usize] = self.running as u32;
         for resting in &self.resting {
             let state = match &resting.hand {
                 Hand::Burst(_) => State::Limit,
-                Hand::More(g) if rules.window.is_some() && g.seq != self.head => State::Turn,
+                Hand::More(g) if self.window.is_some() && g.seq != self.head => State::Turn,
                 Hand::More(_) => State::Blocked,
             };
             census[state as usize] += 1;
@@ -76,12 +77,14 @@ impl<W: Work> Floor<W> {
         // Of the others, as many as have input waiting are held by something; the rest starve.
         let held = idle.min(self.input.len());
         let state = match self.input.front() {
-            Some(entry) if self.ahead(entry.seq, rules) => State::Turn,
+            Some(entry) if self.ahead(entry.seq) => State::Turn,
             _ if self.limited_until.is_some() => State::Limit,
             _ => State::Starved,
         };
         census[state as usize] += held as u32;
         census[State::Starved as usize] += (idle - held) as u32;
+        let all = census.iter().sum::<u32>() as usize;
+        debug_assert_eq!(all, self.hired, "every worker is in one state");
         self.meter.set(census, now);
     }
 

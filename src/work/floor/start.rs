@@ -28,12 +28,12 @@ impl<W: Work> Floor<W> {
             self.pull();
         }
         let front = self.input.front()?.seq;
-        let stopping = match (&self.fault, rules.window) {
+        let stopping = match (&self.fault, self.window) {
             (Some((at, _)), Some(_)) => front > *at,
             (fault, _) => fault.is_some(),
         };
         let held = self.running + self.resting.len() + self.ready.len();
-        if stopping || held >= rules.workers || self.ahead(front, rules) {
+        if stopping || held >= self.workers || self.ahead(front) {
             return None;
         }
         let n = self.burst(rules);
@@ -47,7 +47,7 @@ impl<W: Work> Floor<W> {
             }
         }
         let hand: VecDeque<_> = self.input.drain(..n).collect();
-        if rules.window.is_some() {
+        if self.window.is_some() {
             let end = hand.back().map_or(0, |entry| entry.seq + 1 - self.head) as usize;
             if self.slots.len() < end {
                 self.slots.resize_with(end, Slot::default);
@@ -67,9 +67,9 @@ impl<W: Work> Floor<W> {
 
     /// Whether `seq` is too far ahead of the oldest unfinished item: by the window's length, or
     /// because those between already hold as many bytes as the buffer may.
-    pub(in crate::work) fn ahead(&self, seq: u64, rules: &Rules) -> bool {
+    pub(in crate::work) fn ahead(&self, seq: u64) -> bool {
         let is_full = || seq != self.head && self.waiting_bytes >= self.feed.core().bytes_max();
-        rules.window.is_some_and(|window| seq >= self.head + window || is_full())
+        self.window.is_some_and(|window| seq >= self.head + window || is_full())
     }
 
     /// How many items the next burst has; 0 if others have in hand all that there is room for.
@@ -86,10 +86,10 @@ impl<W: Work> Floor<W> {
             return 1;
         }
         let share = self.input.len().div_ceil(self.idle.len().max(1));
-        let room = (rules.workers + self.feed.core().free(self.mean_bytes as u64))
+        let room = (self.workers + self.feed.core().free(self.mean_bytes as u64))
             .saturating_sub(in_hand + self.ready.len() + self.resting.len());
         // Items that others hold may be missing between those of the input.
-        let in_window = rules.window.map_or(usize::MAX, |window| {
+        let in_window = self.window.map_or(usize::MAX, |window| {
             self.input.partition_point(|entry| entry.seq < self.head + window)
         });
         by_time.min(share).min(room).min(in_window).min(self.input.len())
@@ -135,6 +135,10 @@ impl<W: Work> Floor<W> {
         let mut started = Vec::new();
         let mut i = 0;
         while i < self.resting.len() {
+            // There are more than there shall be, and others have not come back yet.
+            if self.running >= self.workers {
+                break;
+            }
             if self.resting[i].until.is_some_and(|until| until <= now)
                 && let Some(limiter) = &mut self.limiter
                 && let Err(at) = limiter.take(now)
@@ -144,7 +148,7 @@ impl<W: Work> Floor<W> {
             }
             let go = match (&self.resting[i].hand, self.resting[i].until) {
                 (_, Some(until)) => until <= now,
-                (Hand::More(generator), None) => self.allowance(generator.seq, rules) > 0,
+                (Hand::More(generator), None) => self.allowance(generator.seq) > 0,
                 (Hand::Burst(_), None) => true,
             };
             if go {
