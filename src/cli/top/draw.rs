@@ -80,7 +80,8 @@ fn header(model: &Model, width: usize) -> Line<'static> {
     };
     let name = Span::raw(model.name.clone()).bold();
     let items = format!("{} items/s", rate(lately.items as f64 / seconds));
-    let waited = format!("you waited {}", percent(waited(&lately)));
+    let verb = if width < 60 { "wait" } else { "waited" };
+    let waited = format!("you {verb} {}", percent(waited(&lately)));
     let mut parts = vec![
         name,
         Span::raw(format!(" ({})", model.pid)).dim(),

@@ -27,6 +27,8 @@ pub(super) struct Model {
     pub(super) panel: Panel,
     /// Who waits for whom.
     pub(super) waits: Vec<String>,
+    /// The workers that a stage was last asked to have, while the run has not answered.
+    asked: Option<SetWorkers>,
     /// What was said last about a change.
     pub(super) message: Option<String>,
     pub(super) over: Option<Over>,
@@ -77,6 +79,7 @@ impl Model {
             paused: false,
             panel: Panel::None,
             waits: Vec::new(),
+            asked: None,
             message: None,
             over: first.last.then_some(Over::Ended),
             reports: VecDeque::from([report]),
@@ -87,8 +90,15 @@ impl Model {
     pub(super) fn take(&mut self, answer: Answer) {
         if let Some(WorkersSet { stage, workers, before }) = answer.set {
             self.message = Some(format!("{stage}: {before} → {workers} workers"));
+            self.asked.take_if(|asked| asked.stage == stage && asked.workers == workers);
+            // What the next key counts from, before the next report.
+            let now = self.reports.back_mut().map(|report| &mut report.stages);
+            if let Some(stage) = now.into_iter().flatten().find(|found| found.id == stage) {
+                stage.workers_set = workers;
+            }
         }
         if let Some(error) = answer.error {
+            self.asked = None;
             self.message = Some(error);
         }
         if let Some(waits) = answer.waits {
@@ -207,13 +217,17 @@ impl Model {
     }
 
     /// So many more workers for the selected stage.
-    fn more(&self, more: isize) -> Option<Wish> {
+    fn more(&mut self, more: isize) -> Option<Wish> {
         if self.over.is_some() {
             return None;
         }
         let stage = self.now().stages.iter().find(|stage| stage.id == self.selected)?;
-        let workers = stage.workers_set.saturating_add_signed(more);
-        Some(Wish::Set(SetWorkers { stage: stage.id.clone(), workers }))
+        let asked = self.asked.as_ref().filter(|asked| asked.stage == stage.id);
+        let from = asked.map_or(stage.workers_set, |asked| asked.workers);
+        let workers = from.saturating_add_signed(more);
+        let set = SetWorkers { stage: stage.id.clone(), workers };
+        self.asked = Some(set.clone());
+        Some(Wish::Set(set))
     }
 }
 

@@ -132,7 +132,7 @@ fn a_usual_terminal_shows_all() {
 #[test]
 fn a_small_terminal_shows_what_matters() {
     let lines = drawn(&model(), 40, 10);
-    assert_row(&lines, 0, "era5  100 items/s  you waited 90 %");
+    assert_row(&lines, 0, "era5  100 items/s  you wait 90 %");
     assert_row(&lines, 1, "  stage     wrk items/s workers are");
     assert_row(&lines, 2, "▸ windows     1     100 ▒");
     assert_row(&lines, 4, "  decode      2     100 ██");
@@ -176,6 +176,11 @@ fn keys_choose_a_stage_and_change_its_workers() {
     let wish = press(&mut model, KeyCode::Char('+'));
     let set = SetWorkers { stage: "decode".into(), workers: 3 };
     assert_eq!(wish, Some(Wish::Set(set)));
+    // Another key before the answer counts from what was asked.
+    let set = SetWorkers { stage: "decode".into(), workers: 4 };
+    assert_eq!(press(&mut model, KeyCode::Char('+')), Some(Wish::Set(set)));
+    let set = SetWorkers { stage: "decode".into(), workers: 3 };
+    assert_eq!(press(&mut model, KeyCode::Char('-')), Some(Wish::Set(set)));
     let set = WorkersSet { stage: "decode".into(), workers: 3, before: 2 };
     model.take(Answer { set: Some(set), ..answer(report(13, 3)) });
     assert_row(&drawn(&model, 80, 24), 4, "▸ decode     cpu   2→3 ");
