@@ -79,7 +79,7 @@ fn workers_that_rest_may_be_too_many() {
         let how = How::workers(3)
             .buffer(2)
             .rate(Rate { burst: Some(20), ..Rate::requests(4_000.0) })
-            .retry(Retry::times(3).backoff(Duration::from_millis(1), Duration::from_millis(4)));
+            .retry(Retry::times(30).backoff(Duration::from_millis(1), Duration::from_millis(4)));
         let tries = Arc::new(AtomicUsize::new(0));
         let pipeline = map_of(source, kind, how, move |x: u64| {
             let fails = tries.fetch_add(1, SeqCst).is_multiple_of(5);
