@@ -17,6 +17,13 @@ pub struct Gain {
     pub factor: f64,
 }
 
+impl Gain {
+    /// The same in the items that each of what is delivered holds.
+    pub(super) fn times(self, items: f64) -> Self {
+        Gain { items_per_s: self.items_per_s * items, ..self }
+    }
+}
+
 /// What the likeliest changes at `stage` (the consumer, if there is none) would give.
 ///
 /// Every stage has a ceiling: its workers over the mean time of its calls, for each item delivered.

@@ -212,6 +212,8 @@ impl RunReport {
     ) -> Self {
         let seconds = stats.elapsed.as_secs_f64();
         let verdict = verdict(stats);
+        // What the consumer takes at a time may be a batch.
+        let items_a_time = delivered.items as f64 / stats.items.max(1) as f64;
         let mut buffers = BufferReport { pool_hits: 0, pool_misses: 0 };
         for pool in pools {
             buffers.pool_hits += pool.hits;
@@ -238,7 +240,7 @@ impl RunReport {
                 cause: verdict.cause,
                 sentence: verdict.sentence,
                 advice: verdict.advice,
-                gain: verdict.gains.into_iter().next(),
+                gain: verdict.gains.into_iter().next().map(|gain| gain.times(items_a_time)),
             },
             stages: stats.stages.iter().map(stage).collect(),
             buffers,

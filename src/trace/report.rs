@@ -63,9 +63,10 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
     if let Some(advice) = &verdict.advice {
         write_to(&mut out, format_args!("  try: {advice}\n"));
     }
-    for Gain { change, items_per_s, factor } in &verdict.gains {
-        // Windows and batches: the table and the head count different things.
-        let items_per_s = items_per_s * delivered.items as f64 / stats.items.max(1) as f64;
+    // Windows and batches: the table and the head count different things.
+    let items_a_time = delivered.items as f64 / stats.items.max(1) as f64;
+    for gain in verdict.gains {
+        let Gain { change, items_per_s, factor } = gain.times(items_a_time);
         let (per_s, more) = (rate(items_per_s), percent(factor - 1.0));
         write_to(&mut out, format_args!("  {change}: about {per_s} items/s (+{more})\n"));
     }

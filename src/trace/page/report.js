@@ -202,7 +202,8 @@ class Timeline {
 function completeStage(stage, series) {
   return {
     ...stage,
-    service: stage.service_ms ?? {},
+    // Of a stage that makes no calls nothing is known.
+    service: stage.histogram?.length ? stage.service_ms : {},
     histogram: stage.histogram ?? [],
     buffer: stage.buffer ?? {},
     traffic: stage.traffic ?? {},
@@ -247,7 +248,9 @@ function dominant(stage) {
 function consumer({ report }) {
   const waited = report.waited_share;
   if (!Number.isFinite(waited)) return null;
-  return { waited, used: 1 - waited, couldDo: report.items_per_s / (1 - waited) };
+  // In what it takes at a time, as the stages before it count.
+  const rate = (report.batches || report.items) / report.seconds;
+  return { waited, used: 1 - waited, rate, couldDo: rate / (1 - waited) };
 }
 
 // ---- Plots ----
@@ -618,7 +621,7 @@ function consumerCard(run) {
     time: usedBar(you),
     text: `used${NBSP}${percent(you.used)}, waited${NBSP}${percent(you.waited)}`,
     rates: [
-      ['items', perSecond(run.report.items_per_s)],
+      ['items', perSecond(you.rate)],
       ['could do', perSecond(you.couldDo)],
     ],
   });
