@@ -31,8 +31,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_computes_is_on_a_core() {
-        let (start, delay) = (thread_time(), thread_delay());
         let wall = std::time::Instant::now();
+        let (start, delay) = (thread_time(), thread_delay());
         while thread_time() - start < Duration::from_millis(5) {}
         let delayed = thread_delay().zip(delay).map(|(now, before)| now - before);
         assert!(thread_time() - start <= wall.elapsed());
