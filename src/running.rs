@@ -316,7 +316,7 @@ impl Handle {
     /// ```
     /// use forebay::prelude::*;
     ///
-    /// let run = Pipeline::from(source::iter("numbers", 0..100_u64))
+    /// let run = Pipeline::from(source::iter("numbers", 0..10_000_u64))
     ///     .then(io::map("ask", async |x: u64| Ok::<_, Never>(x)).workers(2))
     ///     .run()?;
     /// assert_eq!(run.handle().set_workers("ask", 8)?, 2);

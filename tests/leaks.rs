@@ -1,5 +1,5 @@
 //! Rule 6, counted: a thousand early drops leave threads, file descriptors and memory where they
-//! were. A process of its own, because it counts what the process has.
+//! were, and so do workers that come and go. A process of its own, because it counts what the process has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
@@ -49,6 +49,13 @@ fn drop_one(i: usize, alive: &Arc<AtomicI64>, pool: &Pool) {
         .then(flow::batch(2))
         .then(device::map("use", Ok::<Vec<Counted>, Never>));
     let mut run = pipeline.run().expect("runs");
+    let _serving =
+        i.is_multiple_of(5).then(|| forebay::trace::serve(&run.handle()).expect("serves"));
+    if i.is_multiple_of(3) {
+        for stage in ["wait", "work", "use"] {
+            run.handle().set_workers(stage, 1 + i % 4).expect("it goes on");
+        }
+    }
     // Dropped at once, after an item, in the middle, and when everything is full.
     match i % 4 {
         0 => {}
@@ -59,6 +66,31 @@ fn drop_one(i: usize, alive: &Arc<AtomicI64>, pool: &Pool) {
     drop(run);
 }
 
+/// Within one run, whose consumer stops: threads of workers that have left are joined.
+fn change_often() {
+    let numbers = Pipeline::from(source::iter("numbers", 0..u64::MAX));
+    let run = numbers
+        .then(cpu::map("work", Ok::<u64, Never>).workers(2))
+        .then(device::map("use", Ok::<u64, Never>))
+        .run()
+        .expect("runs");
+    let set = |work, lanes| {
+        run.handle().set_workers("work", work).expect("it goes on");
+        run.handle().set_workers("use", lanes).expect("it goes on");
+    };
+    // Once items come out, all that was started runs.
+    while run.stats().stages[2].items_out == 0 {}
+    let threads = entries("/proc/self/task");
+    for i in 0..200 {
+        set(1 + i % 4, 1 + i % 3);
+    }
+    set(2, 1);
+    let start = Instant::now();
+    while entries("/proc/self/task") != threads {
+        assert!(start.elapsed() < Duration::from_secs(20), "a thread is left");
+    }
+}
+
 #[test]
 fn a_thousand_drops_leave_nothing_behind() {
     let alive = Arc::new(AtomicI64::new(0));
@@ -66,6 +98,7 @@ fn a_thousand_drops_leave_nothing_behind() {
     for i in 0..50 {
         drop_one(i, &alive, &pool);
     }
+    change_often();
     let at_rest = |what: &str| {
         let start = Instant::now();
         while alive.load(SeqCst) > 0 || entries("/proc/self/task") > 2 {
