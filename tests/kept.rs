@@ -146,3 +146,95 @@ fn what_can_not_be_written_is_told_before_the_run() {
     assert_eq!((done.status.code(), done.stdout.len()), (Some(2), 0));
     assert!(text(&done.stderr).contains("folder.html can't be written"));
 }
+
+#[test]
+fn what_is_no_file_is_never_written_over() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    let run = |args: &[&str]| {
+        forebay(folder.path(), &[&["run", "small.yaml", "--limit", "1"], args].concat())
+    };
+    // Behind a link is the file, which keeps its mode.
+    std::fs::write(path("target.html"), "old").expect("written");
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(path("target.html"), private).expect("set");
+    symlink("target.html", path("link.html")).expect("linked");
+    assert_eq!(run(&["--report", "link.html"]).status.code(), Some(0));
+    let target = path("target.html").metadata().expect("it is there");
+    assert!(target.len() > 1000 && target.permissions().mode() & 0o777 == 0o600);
+    assert!(path("link.html").symlink_metadata().is_ok_and(|link| link.is_symlink()));
+    // Folders, the definition, two of one name: wrong before anything runs.
+    std::fs::create_dir(path("sub")).expect("made");
+    for (args, why) in [
+        (&["--report", "sub"][..], "no file"),
+        (&["--report", "/dev/full"][..], "no file"),
+        (&["--report", "small.yaml"][..], "is the definition"),
+        (&["--report", "a.html", "--trace", "a.html"][..], "named twice"),
+        (&["--report", "-"][..], "give it a name"),
+    ] {
+        let refused = run(args);
+        let told = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{args:?} {told}");
+        assert!(told.contains(why), "{args:?} {told}");
+        assert!(!path("a.html").exists(), "nothing is left of the try");
+    }
+}
+
+#[test]
+fn the_folder_of_runs_may_hold_other_things() {
+    let folder = folder();
+    let runs = folder.path().join(".forebay/runs");
+    std::fs::create_dir_all(runs.join("0000-00-00T000000-dir.json")).expect("made");
+    for n in 0..110 {
+        std::fs::write(runs.join(format!("notes-{n}.json")), "mine").expect("written");
+    }
+    std::fs::write(runs.join("2020-01-01T000000-broken.json"), "{").expect("written");
+    for _ in 0..3 {
+        assert_eq!(
+            forebay(folder.path(), &["run", "small.yaml", "--limit", "1"]).status.code(),
+            Some(0)
+        );
+    }
+    assert_eq!(runs.read_dir().expect("there").count(), 115, "nothing of others is deleted");
+    let listed = forebay(folder.path(), &["runs"]);
+    let names: Vec<_> = text(&listed.stdout).lines().skip(1).map(str::to_owned).collect();
+    assert_eq!(names.len(), 3);
+    assert!(text(&listed.stderr).contains("1 files"), "{}", text(&listed.stderr));
+    let last = forebay(folder.path(), &["report", "last", "--format", "json"]);
+    let last: Json = serde_json::from_slice(&last.stdout).expect("valid JSON");
+    let last = last["run"].as_str().expect("a name");
+    assert!(names[2].starts_with(&format!("{last} ")), "{last} of {names:?}");
+}
+
+#[test]
+fn a_bench_that_compares_nothing_is_no_success() {
+    let folder = folder();
+    let args = ["bench", "small.yaml", "--limit", "1", "--runs", "1"];
+    let bench = |more: &[&str]| forebay(folder.path(), &[&args[..], more].concat());
+    assert_eq!(bench(&["-o", "old.json"]).status.code(), Some(0));
+    let old = std::fs::read_to_string(folder.path().join("old.json")).expect("written");
+    for (name, changed) in [
+        ("empty.json", r#"{"schema":1,"pipeline":"small","settings":[]}"#.to_owned()),
+        ("other.json", old.replace("\"pipeline\": \"small\"", "\"pipeline\": \"other\"")),
+        ("version.json", old.replace("\"schema\": 1", "\"schema\": 99")),
+        ("setting.json", old.replace("\"name\": \"\"", "\"name\": \"fetch.workers=9\"")),
+    ] {
+        std::fs::write(folder.path().join(name), changed).expect("written");
+        let done = bench(&["--against", name]);
+        assert_eq!(done.status.code(), Some(2), "{name}: {}", text(&done.stderr));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn data_that_is_lost_is_a_failure() {
+    let folder = folder();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+    command.args(["run", "small.yaml", "--limit", "1", "--format", "json", "--no-record"]);
+    let done = command.current_dir(folder.path()).stdout(full).stderr(Stdio::piped());
+    let done = done.output().expect("started");
+    assert_eq!(done.status.code(), Some(1));
+    assert!(text(&done.stderr).contains("stdout can't be written"), "{}", text(&done.stderr));
+}

@@ -53,6 +53,11 @@ pub(super) struct Consumer {
 }
 
 impl Which {
+    /// The definition's file.
+    pub(super) fn file(&self) -> PathBuf {
+        files::find(&self.file)
+    }
+
     /// Reads, checks and builds it, with `more` values.
     pub(super) fn prepare(
         &self,
@@ -60,7 +65,7 @@ impl Which {
         more: &Set,
         quiet: bool,
     ) -> Result<Job, Problems> {
-        let file = files::find(&self.file);
+        let file = self.file();
         let mut set = assignments(&self.set);
         set.extend(more.clone());
         let definition = Definition::load(&file, catalog, &set)?;

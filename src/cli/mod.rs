@@ -17,6 +17,7 @@ mod otlp;
 #[cfg(not(feature = "otlp"))]
 #[path = "otlp_absent.rs"]
 mod otlp;
+mod outputs;
 mod plan;
 mod progress;
 mod report;
@@ -142,6 +143,8 @@ pub fn main(catalog: Catalog) -> ExitCode {
             if error.print().is_err() { Exit::Wrong } else { exit }
         }
     };
+    // What was to be read and could not be written is a failure.
+    let exit = if exit == Exit::Done && terminal::out_failed() { Exit::Failed } else { exit };
     ExitCode::from(exit as u8)
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::terminal::{out, out_json, say};
-use super::{Exit, Format, runs};
+use super::{Exit, Format, outputs, runs};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -29,8 +29,8 @@ pub(super) fn report(args: &Args) -> Exit {
         out_json(&record);
         return Exit::Done;
     }
-    let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.html", record.run)));
-    match runs::write_whole(&file, record.to_html().as_bytes()) {
+    let file = args.output.clone().unwrap_or_else(|| PathBuf::from(page_name(&record.run)));
+    match outputs::write(&file, record.to_html().as_bytes()) {
         Ok(()) => {
             out(&format!("{}\n", file.display()));
             Exit::Done
@@ -40,4 +40,11 @@ pub(super) fn report(args: &Args) -> Exit {
             Exit::Failed
         }
     }
+}
+
+/// A file's name for a run's page, here, whatever the run says that it is called.
+fn page_name(run: &str) -> String {
+    let plain = |c: char| if c.is_alphanumeric() || c == '-' { c } else { '-' };
+    let name: String = run.chars().map(plain).take(64).collect();
+    format!("{name}.html")
 }

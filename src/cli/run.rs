@@ -1,6 +1,6 @@
 //! `run`: runs a pipeline into a counting sink and reports where its time went.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::job::{Consumer, Ended, Which};
 use super::otlp::{Collector, Telemetry};
 use super::progress::Progress;
 use super::terminal::{out, out_json, say, say_problems};
-use super::{Exit, Format, duration_of, metrics, otlp, runs};
+use super::{Exit, Format, duration_of, metrics, otlp, outputs, runs};
 use crate::definition::{Catalog, Set};
 use crate::fault::Fault;
 use crate::pipeline::TraceRule;
@@ -77,11 +77,10 @@ pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetr
         }
     };
     // What can't be written is better known before the run than after it.
-    for file in [&args.report, &args.trace].into_iter().flatten() {
-        if let Err(error) = writable(file) {
-            say(&format!("error: {} can't be written: {error}\n", file.display()));
-            return Exit::Wrong;
-        }
+    let files = [args.report.as_ref(), args.trace.as_ref()];
+    if let Err(error) = outputs::check(&files, Some(&args.which.file())) {
+        say(&format!("error: {error}\n"));
+        return Exit::Wrong;
     }
     let settings = job.pipeline.settings_mut();
     if let Some(Stall(after)) = args.stall {
@@ -141,10 +140,6 @@ fn stall_after(text: &str) -> Result<Stall, String> {
     }
 }
 
-fn writable(file: &Path) -> io::Result<()> {
-    std::fs::OpenOptions::new().append(true).create(true).open(file).map(drop)
-}
-
 fn tell(args: &Args, ended: Ended, interrupted: bool) -> Exit {
     let Ended { stats, delivered, fault, report: mut figures, mut record, handle } = ended;
     let failed = fault.filter(|_| !interrupted);
@@ -176,10 +171,10 @@ fn tell(args: &Args, ended: Ended, interrupted: bool) -> Exit {
         }
     };
     if let Some(file) = &args.report {
-        wrote(file, "report", runs::write_whole(file, record.to_html().as_bytes()));
+        wrote(file, "report", outputs::write(file, record.to_html().as_bytes()));
     }
     if let Some(file) = &args.trace {
-        wrote(file, "trace", write_trace(&handle, file));
+        wrote(file, "trace", outputs::write_with(file, |to| handle.write_trace(to)));
     }
     if interrupted {
         say("interrupted\n");
@@ -190,12 +185,6 @@ fn tell(args: &Args, ended: Ended, interrupted: bool) -> Exit {
         return Exit::Failed;
     }
     if exit == Exit::Done && stats.skipped > 0 { Exit::Skipped } else { exit }
-}
-
-fn write_trace(handle: &Handle, file: &Path) -> io::Result<()> {
-    let mut writer = io::BufWriter::new(std::fs::File::create(file)?);
-    handle.write_trace(&mut writer)?;
-    writer.flush()
 }
 
 fn say_fault(fault: &Fault) {

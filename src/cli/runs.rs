@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::terminal::{out, out_json, say};
-use super::{Exit, Format};
+use super::{Exit, Format, outputs};
 use crate::trace::{RunRecord, duration, rate};
 
 const FOLDER: &str = ".forebay/runs";
@@ -19,8 +19,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn runs(args: &Args) -> Exit {
-    let runs: Vec<RunRecord> =
-        kept().iter().filter_map(|file| RunRecord::read(file).ok()).collect();
+    let files = kept();
+    let runs: Vec<RunRecord> = files.iter().filter_map(|file| RunRecord::read(file).ok()).collect();
+    if runs.len() < files.len() {
+        let n = files.len() - runs.len();
+        say(&format!(
+            "{n} files in {FOLDER} hold no run that this version can read
+"
+        ));
+    }
     match args.format {
         Format::Json => {
             let each: Vec<_> = runs.iter().map(summary).collect();
@@ -61,34 +68,43 @@ pub(super) fn keep(record: &mut RunRecord) -> io::Result<PathBuf> {
     record.run = names.into_iter().find(|name| free(name)).expect("some number is free");
     let file = Path::new(FOLDER).join(format!("{}.json", record.run));
     let text = serde_json::to_vec(&record)?;
-    write_whole(&file, &text)?;
+    outputs::write(&file, &text)?;
+    // The newest is this one.
     let kept = kept();
-    for old in &kept[..kept.len().saturating_sub(MOST)] {
-        std::fs::remove_file(old)?;
+    for old in kept.iter().take(kept.len().saturating_sub(MOST)).filter(|old| **old != file) {
+        if let Err(error) = std::fs::remove_file(old) {
+            tracing::debug!(%error, "{} could not make room", old.display());
+        }
     }
     Ok(file)
 }
 
-/// Writes a file that is whole or not there.
-pub(super) fn write_whole(file: &Path, text: &[u8]) -> io::Result<()> {
-    let mut aside = file.as_os_str().to_owned();
-    aside.push(format!(".{}.part", std::process::id()));
-    let written = std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, file));
-    if written.is_err() {
-        // What could be written of it is of no use.
-        let removed = std::fs::remove_file(&aside);
-        tracing::debug!(?removed, "could not write {}", file.display());
-    }
-    written
-}
-
-/// The files of the runs that are kept, oldest first.
+/// The files of the runs that are kept, oldest first. What is called otherwise is none of ours.
 fn kept() -> Vec<PathBuf> {
     let Ok(entries) = Path::new(FOLDER).read_dir() else { return Vec::new() };
     let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
-    files.sort();
+    files.retain(|file| is_ours(file));
+    // Those of one second by when they were written.
+    let written = |file: &PathBuf| file.metadata().and_then(|file| file.modified()).ok();
+    files.sort_by_cached_key(|file| (name(file).get(..STARTED).map(str::to_owned), written(file)));
     files
+}
+
+/// So long is the time at the beginning of a name: `2026-12-02T143730`.
+const STARTED: usize = 17;
+
+fn is_ours(file: &Path) -> bool {
+    let name = name(file);
+    let time = name.get(..STARTED).unwrap_or_default();
+    let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let ends = file.extension().is_some_and(|extension| extension == "json");
+    ends && shape == "0000-00-00T000000"
+        && name.as_bytes().get(STARTED) == Some(&b'-')
+        && file.is_file()
+}
+
+fn name(file: &Path) -> String {
+    file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The run that `given` means: a file, a run's name or the beginning of one, a pipeline's name (its
@@ -102,19 +118,19 @@ pub(super) fn find(given: Option<&str>) -> Result<RunRecord, String> {
         return read(Path::new(given));
     }
     let files = kept();
-    let name = |file: &PathBuf| file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let fits = |file: &&PathBuf| {
-        let name = name(file);
-        let pipeline = name.get(18..).unwrap_or_default();
-        given == "last" || name == given || name.starts_with(given) || pipeline == given
+    let runs =
+        files.iter().rev().filter_map(|file| Some((name(file), RunRecord::read(file).ok()?)));
+    let fits = |(name, record): &(String, RunRecord)| {
+        given == "last" || name == given || record.report.pipeline == given
     };
-    match files.iter().rev().find(fits) {
-        Some(file) => read(file),
+    let begins = |(name, _): &(String, RunRecord)| !given.is_empty() && name.starts_with(given);
+    match runs.clone().find(fits).or_else(|| runs.clone().find(begins)) {
+        Some((_, record)) => Ok(record),
         None if files.is_empty() => {
             Err(format!("there are no runs in {FOLDER}: `forebay run FILE` keeps one"))
         }
         None => {
-            let names: Vec<_> = files.iter().map(name).collect();
+            let names: Vec<_> = runs.map(|(name, _)| name).collect();
             let names = names.iter().map(String::as_str);
             Err(format!("there is no run `{given}`: {}", crate::definition::suggest(given, names)))
         }

@@ -1,6 +1,7 @@
 //! Writing to the two streams. A reader that has gone away is no error of ours.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use indicatif::MultiProgress;
 use parking_lot::Mutex;
@@ -10,9 +11,21 @@ use crate::definition::Problems;
 /// Data, on stdout.
 pub(super) fn out(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        tracing::debug!(%error, "stdout is gone");
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            OUT_FAILED.store(true, Relaxed);
+            say(&format!("error: stdout can't be written: {error}\n"));
+        }
+        // A reader that has gone away wants no more.
+        Ok(()) | Err(_) => {}
     }
+}
+
+static OUT_FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Whether data was lost that somebody may wait for.
+pub(super) fn out_failed() -> bool {
+    OUT_FAILED.load(Relaxed)
 }
 
 /// Talk, on stderr.

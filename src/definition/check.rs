@@ -154,6 +154,11 @@ fn version(top: &Node, whole: &Place, problems: &mut Vec<Problem>) {
 fn name(top: &Node, file: &str, problems: &mut Vec<Problem>) -> String {
     match top.get("name") {
         Some(node) => match node.as_text() {
+            Some(name) if name.chars().any(char::is_control) || name.chars().count() > 100 => {
+                let message = "the name has a control character, or more than 100 characters";
+                problems.push(Problem::new("forebay::key", message, &node.place, "here"));
+                String::new()
+            }
             Some(name) => name.to_owned(),
             None => {
                 let message = format!("the name is {}, not text", node.kind());

@@ -137,10 +137,15 @@ impl Definition {
             secrets(&top, &mut places);
         }
         let mut text = self.text.to_string();
+        let plain = |c| matches!(c, '"' | '\'');
+        let told = places.iter().map(|place| text[place.clone()].trim_matches(plain).to_owned());
+        // A variable is no secret; what is one may stand in a comment, too.
+        let told: Vec<_> = told.filter(|told| told.len() > 3 && !told.contains("$(")).collect();
         places.sort_by_key(|place| place.start);
         for place in places.into_iter().rev().filter(|place| !place.is_empty()) {
             text.replace_range(place, "\"***\"");
         }
+        let text = told.iter().fold(text, |text, told| text.replace(told, "***"));
         crate::store::redacted(&text)
     }
 

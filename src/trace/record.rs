@@ -87,7 +87,9 @@ impl RunRecord {
     pub fn new(report: RunReport, series: Series, started: SystemTime) -> Self {
         let started = chrono::DateTime::<chrono::Utc>::from(started);
         let plain = |c: char| if c.is_alphanumeric() { c } else { '-' };
-        let name: String = report.pipeline.chars().map(plain).take(64).collect();
+        let mut name: String = report.pipeline.chars().map(plain).collect();
+        // A file's name has 255 bytes.
+        name.truncate(name.floor_char_boundary(64));
         RunRecord {
             schema: SCHEMA,
             run: format!("{}-{name}", started.format("%Y-%m-%dT%H%M%S")),
@@ -107,8 +109,17 @@ impl RunRecord {
     /// The file can't be read or holds something else.
     pub fn read(file: &Path) -> io::Result<Self> {
         let text = std::fs::read(file)?;
-        serde_json::from_slice(&text)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+        let mut record: RunRecord =
+            serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
+        if record.schema != SCHEMA {
+            return Err(invalid(format!("its schema is {}, not {SCHEMA}", record.schema)));
+        }
+        // Names from elsewhere must not steer a terminal.
+        for name in [&mut record.run, &mut record.report.pipeline] {
+            name.retain(|c| !c.is_control());
+        }
+        Ok(record)
     }
 
     /// The run as one page that needs nothing else.

@@ -93,7 +93,11 @@ pub fn verdict(stats: &RunStats) -> Verdict {
     match first {
         Some(stage) => {
             let verdict = of_stage(stage);
-            Verdict { gains: gains(stats, Some(stage), verdict.cause), ..verdict }
+            let gains = match verdict.advice {
+                Some(_) => gains(stats, Some(stage), verdict.cause),
+                None => Vec::new(),
+            };
+            Verdict { gains, ..verdict }
         }
         None => Verdict {
             stage: Some(YOU.to_owned()),
@@ -166,7 +170,7 @@ fn balanced(first: (f64, Option<&StageStats>), second: (f64, Option<&StageStats>
 }
 
 fn of_stage(stage: &StageStats) -> Verdict {
-    let [working, _, _, turn, limit] = stage.states.shares();
+    let [working, starved, _, turn, limit] = stage.states.shares();
     let StageStats { id, kind, workers, service, .. } = stage;
     let (median, p99) = (duration(service.p50_ns), duration(service.p99_ns));
     let (cause, why, advice) = if turn >= working && turn >= limit {
@@ -229,11 +233,13 @@ fn of_stage(stage: &StageStats) -> Verdict {
         };
         (Cause::Working, format!("{who} {does} {} of the time{calls}", percent(working)), advice)
     };
+    // More of it is no use to a stage that mostly waits for input, such as at the end of a run.
+    let starves = cause == Cause::Working && starved > 0.5;
     Verdict {
         stage: Some(id.clone()),
         cause,
         sentence: format!("Limit: {id} — {why}"),
-        advice: Some(advice.to_owned()),
+        advice: (!starves).then(|| advice.to_owned()),
         gains: Vec::new(),
     }
 }

@@ -3,16 +3,21 @@
 
 mod result;
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use parking_lot::Mutex;
 use result::{Bench, Setting};
 
+use super::interrupt::Interrupted;
 use super::job::{Consumer, Ended, Which};
 use super::terminal::{out, out_json, say, say_problems};
-use super::{Exit, Format, duration_of, runs};
+use super::{Exit, Format, duration_of, outputs};
 use crate::definition::{Catalog, Set};
+use crate::running::Handle;
 use crate::trace::forget_most_memory;
 
 #[derive(clap::Args)]
@@ -75,7 +80,15 @@ pub(super) fn bench(args: &Args, catalog: &Catalog) -> Exit {
             return Exit::Wrong;
         }
     };
-    let found = match measure(args, catalog) {
+    if let Err(error) = outputs::check(&[args.output.as_ref()], Some(&args.which.file())) {
+        say(&format!("error: {error}\n"));
+        return Exit::Wrong;
+    }
+    let stop = Stop::default();
+    if let Err(error) = stop.watch() {
+        tracing::warn!(%error, "Ctrl-C will end the bench without its figures");
+    }
+    let found = match measure(args, catalog, &stop) {
         Ok(found) => found,
         Err(exit) => return exit,
     };
@@ -85,10 +98,14 @@ pub(super) fn bench(args: &Args, catalog: &Catalog) -> Exit {
     }
     if let Some(file) = &args.output {
         let json = serde_json::to_vec_pretty(&found).expect("plain data");
-        if let Err(error) = runs::write_whole(file, &json) {
+        if let Err(error) = outputs::write(file, &json) {
             say(&format!("error: {} can't be written: {error}\n", file.display()));
             return Exit::Failed;
         }
+    }
+    if stop.interrupted.is_set() {
+        say("interrupted\n");
+        return Exit::Interrupted;
     }
     match earlier {
         Some(earlier) => result::against(&found, &earlier, args.fail_below),
@@ -96,11 +113,36 @@ pub(super) fn bench(args: &Args, catalog: &Catalog) -> Exit {
     }
 }
 
+/// Ends the run under way, and the bench with it, when the process is asked to end.
+#[derive(Default)]
+struct Stop {
+    interrupted: Interrupted,
+    run: Arc<Mutex<Option<Handle>>>,
+}
+
+impl Stop {
+    fn watch(&self) -> io::Result<()> {
+        let run = Arc::clone(&self.run);
+        self.interrupted.watch(move || {
+            if let Some(run) = &*run.lock() {
+                run.cancel();
+            }
+        })
+    }
+}
+
 fn read(file: &Path) -> Result<Bench, String> {
     let shown = file.display();
     let text = std::fs::read(file).map_err(|error| format!("can't read {shown}: {error}"))?;
     let wrong = |error| format!("{shown} is not what `bench --output` writes: {error}");
-    serde_json::from_slice(&text).map_err(wrong)
+    let bench: Bench = serde_json::from_slice(&text).map_err(wrong)?;
+    let measured = |setting: &Setting| {
+        !setting.items_per_s.is_empty() && setting.items_per_s.iter().all(|rate| *rate > 0.0)
+    };
+    if bench.schema != result::SCHEMA || !bench.settings.iter().any(measured) {
+        return Err(format!("{shown} holds no figures that this version can compare with"));
+    }
+    Ok(bench)
 }
 
 /// Every combination of the values to try.
@@ -120,55 +162,65 @@ fn combinations(scans: &[(String, Vec<String>)]) -> Vec<Set> {
     all
 }
 
-fn measure(args: &Args, catalog: &Catalog) -> Result<Bench, Exit> {
+fn measure(args: &Args, catalog: &Catalog, stop: &Stop) -> Result<Bench, Exit> {
     let sets = combinations(&args.scan);
     let each = if args.step.is_some() { 2 } else { 1 };
     let bar = ProgressBar::new(args.runs * sets.len() as u64 * each);
     if let Some(warmup) = args.warmup {
         let leaves = Some(args.leaves.map_or(warmup, |leaves| leaves.min(warmup)));
-        once(args, catalog, &sets[0], Consumer { leaves, ..Consumer::default() })?;
+        once(args, catalog, stop, &sets[0], Consumer { leaves, ..Consumer::default() })?;
     }
     let mut settings: Vec<Setting> = sets.iter().map(Setting::new).collect();
     let mut pipeline = String::new();
-    for _ in 0..args.runs {
-        for (set, setting) in sets.iter().zip(&mut settings) {
-            let consumer = Consumer { step: args.step, leaves: args.leaves };
-            let report = once(args, catalog, set, consumer)?.report;
-            setting.add(&report);
-            pipeline.clone_from(&report.pipeline);
+    let rounds = (0..args.runs).flat_map(|_| 0..sets.len());
+    for n in rounds.take_while(|_| !stop.interrupted.is_set()) {
+        let (set, setting) = (&sets[n], &mut settings[n]);
+        let consumer = Consumer { step: args.step, leaves: args.leaves };
+        let report = once(args, catalog, stop, set, consumer)?.report;
+        if stop.interrupted.is_set() {
+            // What was cut short is no figure.
+            break;
+        }
+        setting.add(&report);
+        pipeline.clone_from(&report.pipeline);
+        bar.inc(1);
+        if args.step.is_some() {
+            let free = Consumer { step: None, ..consumer };
+            let report = once(args, catalog, stop, set, free)?.report;
+            setting.consumer_free_items_per_s.push(report.items_per_s);
             bar.inc(1);
-            if args.step.is_some() {
-                let free = Consumer { step: None, ..consumer };
-                let report = once(args, catalog, set, free)?.report;
-                setting.consumer_free_items_per_s.push(report.items_per_s);
-                bar.inc(1);
-            }
         }
     }
     bar.finish_and_clear();
     let items_a_step = settings[0].items_a_step;
     let data_free_items_per_s = args.step.map(|step| items_a_step / step.as_secs_f64());
-    Ok(Bench { schema: 1, pipeline, settings, data_free_items_per_s })
+    Ok(Bench { schema: result::SCHEMA, pipeline, settings, data_free_items_per_s })
 }
 
 /// One run.
-fn once(args: &Args, catalog: &Catalog, set: &Set, consumer: Consumer) -> Result<Ended, Exit> {
+fn once(
+    args: &Args,
+    catalog: &Catalog,
+    stop: &Stop,
+    set: &Set,
+    consumer: Consumer,
+) -> Result<Ended, Exit> {
     let job = args.which.prepare(catalog, set, true).map_err(|problems| {
         say_problems(&problems);
         Exit::Wrong
     })?;
     forget_most_memory();
-    let ended = job.run(consumer, |_, _| ())?;
+    let ended = job.run(consumer, |handle, _| *stop.run.lock() = Some(handle))?;
     match &ended.fault {
-        Some(fault) => {
+        Some(fault) if !stop.interrupted.is_set() => {
             say(&format!("error: {fault}\n"));
             Err(Exit::Failed)
         }
-        None if ended.report.items == 0 => {
+        None if ended.report.items == 0 && !stop.interrupted.is_set() => {
             say("error: nothing was delivered, so there is nothing to measure\n");
             Err(Exit::Failed)
         }
-        None => Ok(ended),
+        _ => Ok(ended),
     }
 }
 

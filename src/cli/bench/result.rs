@@ -182,9 +182,18 @@ fn recommended(settings: &[Setting], best: f64) -> String {
     }
 }
 
-/// Says what changed since `earlier`; fails if it is too much.
+/// The version of what `bench` writes.
+pub(super) const SCHEMA: u32 = 1;
+
+/// Says what changed since `earlier`; fails if it is too much, or if nothing can be compared.
 pub(super) fn against(found: &Bench, earlier: &Bench, least: f64) -> Exit {
+    if found.pipeline != earlier.pipeline {
+        let (now, then) = (&found.pipeline, &earlier.pipeline);
+        say(&format!("error: the earlier bench is one of `{then}`, not of `{now}`\n"));
+        return Exit::Wrong;
+    }
     let mut exit = Exit::Done;
+    let mut compared = 0;
     for setting in &found.settings {
         let name = setting.shown();
         let Some(before) = earlier.settings.iter().find(|before| before.name == setting.name)
@@ -192,6 +201,7 @@ pub(super) fn against(found: &Bench, earlier: &Bench, least: f64) -> Exit {
             say(&format!("{name}: not in the earlier bench\n"));
             continue;
         };
+        compared += 1;
         let (then, least_then, _) = spread(&before.items_per_s);
         let (now, _, most_now) = spread(&setting.items_per_s);
         let ratio = now / then;
@@ -207,6 +217,10 @@ pub(super) fn against(found: &Bench, earlier: &Bench, least: f64) -> Exit {
             say(&format!("error: that is below {}\n", percent(least)));
             exit = Exit::Failed;
         }
+    }
+    if compared == 0 {
+        say("error: no setting is in the earlier bench, so nothing was compared\n");
+        return Exit::Wrong;
     }
     exit
 }
