@@ -49,7 +49,8 @@ fn drop_one(i: usize, alive: &Arc<AtomicI64>, pool: &Pool) {
         .then(flow::batch(2))
         .then(device::map("use", Ok::<Vec<Counted>, Never>));
     let mut run = pipeline.run().expect("runs");
-    let _serving = i.is_multiple_of(5).then(|| forebay::trace::serve(&run.handle()).expect("serves"));
+    let _serving =
+        i.is_multiple_of(5).then(|| forebay::trace::serve(&run.handle()).expect("serves"));
     if i.is_multiple_of(3) {
         for stage in ["wait", "work", "use"] {
             run.handle().set_workers(stage, 1 + i % 4).expect("it goes on");
