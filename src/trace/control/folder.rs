@@ -96,6 +96,9 @@ fn folder() -> io::Result<PathBuf> {
 }
 
 fn candidates() -> Vec<PathBuf> {
+    if let Some(only) = std::env::var_os("FOREBAY_SOCKETS") {
+        return vec![PathBuf::from(only)];
+    }
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|folder| folder.is_absolute()).map(|dir| dir.join("forebay"));
     let shared = PathBuf::from(format!("/tmp/forebay-{}", geteuid().as_raw()));

@@ -29,7 +29,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Serves a run's figures, and takes changes of its workers, on a unix socket that only this user can
 /// reach, until the guard is dropped: `$XDG_RUNTIME_DIR/forebay/<pid>.sock`, or
-/// `/tmp/forebay-<uid>/<pid>.sock` where that is not set. `forebay top` shows such runs.
+/// `/tmp/forebay-<uid>/<pid>.sock` where that is not set; `FOREBAY_SOCKETS` names another folder.
+/// `forebay top` shows such runs.
 ///
 /// A request is a line of JSON, and so is each answer:
 ///
