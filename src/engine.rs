@@ -345,16 +345,13 @@ impl Engine {
     pub(crate) fn end(&self, how: Ended) {
         let stages = self.stages.lock();
         // Dropping a run that has finished does not cancel it.
-        let mut first = false;
-        self.ended.get_or_init(|| {
-            first = true;
-            let (at, _) = together(stages.iter().map(|stage| &*stage.meter), true);
-            (at, how)
-        });
-        drop(stages);
-        if first {
-            self.sample();
+        if self.ended.get().is_some() {
+            return;
         }
+        let (at, _) = together(stages.iter().map(|stage| &*stage.meter), true);
+        self.ended.get_or_init(|| (at, how));
+        drop(stages);
+        self.sample();
     }
 
     /// The figures so far.

@@ -38,7 +38,6 @@ pub(super) struct Ended {
     pub(super) stats: RunStats,
     pub(super) delivered: Delivered,
     pub(super) fault: Option<Fault>,
-    pub(super) report: RunReport,
     pub(super) record: RunRecord,
     pub(super) handle: Handle,
 }
@@ -133,8 +132,8 @@ impl Job {
         drop(watching);
         let error = fault.as_ref().map(Fault::to_string);
         let report = RunReport::new(&stats, delivered, self.pools.stats(), error);
-        let mut record = RunRecord::new(report.clone(), handle.series(), started);
+        let mut record = RunRecord::new(report, handle.series(), started);
         (record.seed, record.definition) = (Some(self.seed), Some(self.text));
-        Ok(Ended { stats, delivered, fault, report, record, handle })
+        Ok(Ended { stats, delivered, fault, record, handle })
     }
 }

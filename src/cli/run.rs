@@ -141,17 +141,16 @@ fn stall_after(text: &str) -> Result<Stall, String> {
 }
 
 fn tell(args: &Args, ended: Ended, interrupted: bool) -> Exit {
-    let Ended { stats, delivered, fault, report: mut figures, mut record, handle } = ended;
+    let Ended { stats, delivered, fault, mut record, handle } = ended;
     let failed = fault.filter(|_| !interrupted);
     if interrupted {
         // It was asked to end, which is no failure.
-        figures.error = None;
         record.report.error = None;
     }
     let kept = if args.no_record { Ok(None) } else { runs::keep(&mut record).map(Some) };
     match args.format {
         Format::Text => out(&report(&stats, delivered)),
-        Format::Json => out_json(&figures),
+        Format::Json => out_json(&record.report),
     }
     let quiet = args.format == Format::Json;
     match kept {

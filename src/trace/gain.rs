@@ -32,7 +32,7 @@ impl Gain {
 pub(super) fn gains(stats: &RunStats, stage: Option<&StageStats>, cause: Cause) -> Vec<Gain> {
     let seconds = stats.elapsed.as_secs_f64();
     let now = stats.items as f64 / seconds;
-    let of_consumer = now / (1.0 - stats.waited.as_secs_f64() / seconds).max(1e-9);
+    let of_consumer = now / (1.0 - stats.waited_share()).max(1e-9);
     let others = stats.stages.iter().filter(|other| stage.is_none_or(|s| s.id != other.id));
     let lowest = others.map(|other| ceiling(other, stats)).fold(f64::INFINITY, f64::min);
     let Some(stage) = stage else {

@@ -230,7 +230,7 @@ impl RunReport {
             seconds,
             items_per_s: delivered.items as f64 / seconds,
             fingerprint: Fingerprint::from(stats.fingerprint).to_string(),
-            waited_share: (stats.waited.as_secs_f64() / seconds).clamp(0.0, 1.0),
+            waited_share: stats.waited_share(),
             read: stats.read,
             skipped: stats.skipped,
             abandoned: stats.abandoned,

@@ -70,7 +70,6 @@ fn line(stage: &StageStats, recent: &StageStats, width: usize, color: bool) -> S
     let elapsed = recent.states.total().as_secs_f64() / stage.workers as f64;
     let moved = recent.items_in.max(recent.items_out) as f64;
     let per_s = if elapsed > 0.0 { moved / elapsed } else { 0.0 };
-    let busy = shares[0] + shares[3] + shares[4];
     let buffer = &stage.buffer;
     let mut line = format!(
         "  {:width$}  {:>8}  {:>7}  {}  {:>7}  {}/{}",
@@ -78,7 +77,7 @@ fn line(stage: &StageStats, recent: &StageStats, width: usize, color: bool) -> S
         rate(per_s),
         stage.workers,
         bar(shares, color),
-        percent(busy),
+        percent(recent.states.busy()),
         buffer.items,
         buffer.items_max,
     );
@@ -94,10 +93,7 @@ fn line(stage: &StageStats, recent: &StageStats, width: usize, color: bool) -> S
 
 fn you(recent: &RunStats, width: usize, color: bool) -> String {
     let seconds = recent.elapsed.as_secs_f64();
-    let waited = match seconds > 0.0 {
-        true => (recent.waited.as_secs_f64() / seconds).clamp(0.0, 1.0),
-        false => 0.0,
-    };
+    let waited = recent.waited_share();
     let per_s = if seconds > 0.0 { recent.items as f64 / seconds } else { 0.0 };
     let bar = bar([1.0 - waited, waited, 0.0, 0.0, 0.0], color);
     let (per_s, busy) = (rate(per_s), percent(1.0 - waited));

@@ -49,13 +49,12 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
         ),
     );
     out.push_str(&table(stats));
-    let share = stats.waited.as_secs_f64() / seconds;
     let verdict = verdict(stats);
     write_to(
         &mut out,
         format_args!(
             "\nYou waited {} of the time ({}). {}.\n",
-            percent(share),
+            percent(stats.waited_share()),
             duration(stats.waited.as_nanos() as u64),
             verdict.sentence
         ),
@@ -146,7 +145,7 @@ fn table(stats: &RunStats) -> String {
     for stage in &stats.stages {
         line(&mut out, stage, seconds, width);
     }
-    let waited = (stats.waited.as_secs_f64() / seconds).clamp(0.0, 1.0);
+    let waited = stats.waited_share();
     write_to(
         &mut out,
         format_args!(
@@ -217,6 +216,6 @@ pub fn line_of(stats: &RunStats) -> String {
         stats.items,
         rate(stats.items as f64 / seconds),
         bytes(stats.bytes as f64 / seconds),
-        percent((stats.waited.as_secs_f64() / seconds).clamp(0.0, 1.0)),
+        percent(stats.waited_share()),
     )
 }

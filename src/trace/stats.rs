@@ -137,6 +137,12 @@ pub struct StageStats {
 }
 
 impl RunStats {
+    /// The share of the time that the consumer waited, 0 to 1; 0 before any time has passed.
+    pub fn waited_share(&self) -> f64 {
+        let share = self.waited.as_secs_f64() / self.elapsed.as_secs_f64();
+        if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+    }
+
     /// What was done since `earlier`, a snapshot of the same run. Percentiles, buffers, stalls and the
     /// slowest calls stay those of the whole run.
     pub fn since(&self, earlier: &RunStats) -> RunStats {
@@ -216,6 +222,12 @@ impl States {
         let all = [self.working, self.starved, self.blocked, self.turn, self.limit];
         let total: f64 = all.iter().map(Duration::as_secs_f64).sum();
         all.map(|d| if total > 0.0 { d.as_secs_f64() / total } else { 0.0 })
+    }
+
+    /// The share in which the workers held up the run, 0 to 1: working + turn + limit.
+    pub fn busy(&self) -> f64 {
+        let [working, _, _, turn, limit] = self.shares();
+        working + turn + limit
     }
 
     /// The total of the five.

@@ -72,9 +72,9 @@ pub fn verdict(stats: &RunStats) -> Verdict {
     if stats.items == 0 || elapsed <= 0.0 {
         return unknown("nothing has come out of the pipeline yet");
     }
-    let you = 1.0 - (stats.waited.as_secs_f64() / elapsed).clamp(0.0, 1.0);
+    let you = 1.0 - stats.waited_share();
     let mut all: Vec<(f64, Option<&StageStats>)> =
-        stats.stages.iter().map(|stage| (busy(stage), Some(stage))).collect();
+        stats.stages.iter().map(|stage| (stage.states.busy(), Some(stage))).collect();
     all.push((you, None));
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
     let (most, first) = all[0];
@@ -110,12 +110,6 @@ pub fn verdict(stats: &RunStats) -> Verdict {
             gains: gains(stats, None, Cause::Consumer),
         },
     }
-}
-
-/// The share of a stage's time in which it held up the run.
-fn busy(stage: &StageStats) -> f64 {
-    let [working, _, _, turn, limit] = stage.states.shares();
-    working + turn + limit
 }
 
 fn unknown(why: &str) -> Verdict {

@@ -176,7 +176,7 @@ fn measure(args: &Args, catalog: &Catalog, stop: &Stop) -> Result<Bench, Exit> {
     for n in rounds.take_while(|_| !stop.interrupted.is_set()) {
         let (set, setting) = (&sets[n], &mut settings[n]);
         let consumer = Consumer { step: args.step, leaves: args.leaves };
-        let report = once(args, catalog, stop, set, consumer)?.report;
+        let report = once(args, catalog, stop, set, consumer)?.record.report;
         if stop.interrupted.is_set() {
             // What was cut short is no figure.
             break;
@@ -186,7 +186,7 @@ fn measure(args: &Args, catalog: &Catalog, stop: &Stop) -> Result<Bench, Exit> {
         bar.inc(1);
         if args.step.is_some() {
             let free = Consumer { step: None, ..consumer };
-            let report = once(args, catalog, stop, set, free)?.report;
+            let report = once(args, catalog, stop, set, free)?.record.report;
             setting.consumer_free_items_per_s.push(report.items_per_s);
             bar.inc(1);
         }
@@ -216,7 +216,7 @@ fn once(
             say(&format!("error: {fault}\n"));
             Err(Exit::Failed)
         }
-        None if ended.report.items == 0 && !stop.interrupted.is_set() => {
+        None if ended.record.report.items == 0 && !stop.interrupted.is_set() => {
             say("error: nothing was delivered, so there is nothing to measure\n");
             Err(Exit::Failed)
         }

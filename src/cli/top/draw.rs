@@ -81,7 +81,7 @@ fn header(model: &Model, width: usize) -> Line<'static> {
     let name = Span::raw(model.name.clone()).bold();
     let items = format!("{} items/s", rate(lately.items as f64 / seconds));
     let verb = if width < 60 { "wait" } else { "waited" };
-    let waited = format!("you {verb} {}", percent(waited(&lately)));
+    let waited = format!("you {verb} {}", percent(lately.waited_share()));
     let mut parts = vec![
         name,
         Span::raw(format!(" ({})", model.pid)).dim(),
@@ -97,10 +97,6 @@ fn header(model: &Model, width: usize) -> Line<'static> {
         }
     }
     Line::from(parts)
-}
-
-fn waited(stats: &RunStats) -> f64 {
-    (stats.waited.as_secs_f64() / stats.elapsed.as_secs_f64().max(1e-9)).clamp(0.0, 1.0)
 }
 
 fn heads(columns: &Columns) -> Line<'static> {
@@ -244,14 +240,14 @@ fn you(columns: &Columns, lately: &RunStats, interval: &RunStats) -> Line<'stati
         (String::new(), columns.kind),
         ("–".to_owned(), columns.workers),
         (rate(per_s), columns.items),
-        (rate(per_s / (1.0 - waited(lately))), columns.could_do),
+        (rate(per_s / (1.0 - lately.waited_share())), columns.could_do),
         (String::new(), columns.p50),
         (String::new(), columns.p99),
     ];
     let mut spans = vec![Span::raw("  "), Span::raw(left(YOU, columns.id)).bold()];
     spans.extend(figures.into_iter().map(|(text, width)| Span::raw(right(&text, width))));
     spans.push(Span::raw(" "));
-    let waited = waited(interval);
+    let waited = interval.waited_share();
     spans.extend(states([1.0 - waited, waited, 0.0, 0.0, 0.0], columns.states));
     Line::from(spans)
 }

@@ -162,11 +162,7 @@ impl Model {
     pub(super) fn sorted(&self, stats: &RunStats) -> Vec<StageStats> {
         let mut stages = stats.stages.clone();
         if self.sort == Sort::Busiest {
-            let busy = |stage: &StageStats| {
-                let [working, _, _, turn, limit] = stage.states.shares();
-                working + turn + limit
-            };
-            stages.sort_by(|a, b| busy(b).total_cmp(&busy(a)));
+            stages.sort_by(|a, b| b.states.busy().total_cmp(&a.states.busy()));
         }
         stages
     }
