@@ -14,7 +14,7 @@ use crate::fault::{BoxError, Fault};
 use crate::link::{Inlet, Outlet};
 use crate::options::Options;
 use crate::source::Index;
-use crate::trace::Meter;
+use crate::trace::{DeviceMeter, Meter};
 
 /// Turns a flow of `In` into a flow of `Out`.
 ///
@@ -244,6 +244,11 @@ impl Worker {
     /// [`workers`](Self::workers), unless their number was changed while the run goes on.
     pub fn index(&self) -> usize {
         self.index
+    }
+
+    /// Where what its lane does on a device is counted.
+    pub(crate) fn device_meter(&self) -> &DeviceMeter {
+        &self.meter.device
     }
 
     /// How many workers the stage has now.

@@ -165,14 +165,40 @@ struct Cast {
     to: DType,
 }
 
-/// Copies batches to a device.
+/// Copies batches to a device. What decodes for it then takes its memory from where the device copies
+/// by itself.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Upload {
-    /// Which device.
-    #[serde(default)]
-    device: DeviceName,
+    /// Which device: `auto` (the first GPU, or the host where there is none), `host`, `cuda:0`.
+    #[serde(default = "auto")]
+    device: String,
 }
+
+fn auto() -> String {
+    "auto".to_owned()
+}
+
+/// Cuts a box out of all variables.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Crop {
+    /// The entries kept of a dimension, such as `{ latitude: 0..256 }`.
+    ranges: BTreeMap<String, Span>,
+}
+
+/// Turns dimensions around.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Flip {
+    /// Which, such as `[latitude]`.
+    dims: Vec<String>,
+}
+
+/// Copies batches back to the host.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Download {}
 
 /// How a shuffle mixes.
 #[derive(Clone, Copy, Default)]
@@ -222,17 +248,6 @@ impl JsonSchema for ShuffleBy {
             "anyOf": [{ "enum": ["full", "chunks"] }, { "type": "integer", "minimum": 1 }]
         })
     }
-}
-
-/// A device by name.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-enum DeviceName {
-    /// The best one of this machine.
-    #[default]
-    Auto,
-    /// The host itself.
-    Host,
 }
 
 pub(super) fn catalog() -> Catalog {
@@ -295,6 +310,7 @@ pub(super) fn catalog() -> Catalog {
         .stage("zarr.decode", Kind::Cpu, |_: ZarrDecode, context| {
             Ok(cpu::map("decode", zarr::decode(&context.pool)))
         })
+        .allocates()
         .stage("tensor.normalize", Kind::Cpu, |args: Normalize, _| {
             Ok(cpu::map("normalize", ops::normalize(args.stats)))
         })
@@ -303,14 +319,33 @@ pub(super) fn catalog() -> Catalog {
             Ok(cpu::map::<Batch, _, _, _>("cast", ops::cast(args.to, &context.pool)))
         })
         .main("to")
+        .allocates()
+        .stage("tensor.crop", Kind::Cpu, |args: Crop, context| {
+            Ok(cpu::map::<Batch, _, _, _>("crop", ops::crop(args.ranges, &context.pool)))
+        })
+        .main("ranges")
+        .allocates()
+        .stage("tensor.flip", Kind::Cpu, |args: Flip, context| {
+            Ok(cpu::map::<Batch, _, _, _>("flip", ops::flip(args.dims, &context.pool)))
+        })
+        .main("dims")
+        .allocates()
         .stage("device.upload", Kind::Device, |args: Upload, _| {
-            let device = match args.device {
-                DeviceName::Auto => device::auto(),
-                DeviceName::Host => device::host(),
-            };
-            Ok(device::upload(&device))
+            Ok(device::upload(&device::named(&args.device)?))
         })
         .main("device")
+        .stage("device.normalize", Kind::Device, |args: Normalize, _| {
+            Ok(device::normalize(args.stats))
+        })
+        .main("stats")
+        .stage("device.cast", Kind::Device, |args: Cast, _| Ok(device::cast(args.to)))
+        .main("to")
+        .stage("device.crop", Kind::Device, |args: Crop, _| Ok(device::crop(args.ranges)))
+        .main("ranges")
+        .stage("device.flip", Kind::Device, |args: Flip, _| Ok(device::flip(args.dims)))
+        .main("dims")
+        .stage("device.kernel", Kind::Device, |args: device::Kernel, _| Ok(device::kernel(args)))
+        .stage("device.download", Kind::Device, |_: Download, _| Ok(device::download()))
 }
 
 impl Catalog {

@@ -65,6 +65,8 @@ pub struct Operator {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) main: Option<&'static str>,
+    /// Whether its batches are in memory from the context's pool.
+    pub(super) allocates: bool,
     pub(super) schema: Json,
     pub(super) forms: Vec<Form>,
     check: fn(&Key, &Node, Option<&str>) -> Vec<Problem>,
@@ -182,6 +184,15 @@ impl Catalog {
         self
     }
 
+    /// The operator added last makes batches in memory from [`Context::pool`]: where a device copies
+    /// them, that is memory from which it copies by itself.
+    pub fn allocates(mut self) -> Self {
+        if let Some(operator) = self.last.as_ref().and_then(|name| self.operators.get_mut(name)) {
+            operator.allocates = true;
+        }
+        self
+    }
+
     fn form<A: DeserializeOwned + JsonSchema + 'static>(
         mut self,
         name: &str,
@@ -192,6 +203,7 @@ impl Catalog {
             name: name.to_owned(),
             kind,
             main: None,
+            allocates: false,
             schema: args::schema::<A>(),
             forms: Vec::new(),
             check: |key, node, main| args::read::<A>(key, node, main).err().unwrap_or_default(),

@@ -7,6 +7,7 @@ mod builtin;
 mod catalog;
 mod check;
 mod keys;
+mod pinned;
 mod problem;
 mod schema;
 mod stages;
@@ -185,8 +186,12 @@ impl Definition {
         let pools =
             Pools { decoded: Pool::default(), others: Arc::new(parking_lot::Mutex::default()) };
         let mut pipeline = None;
-        for step in &self.checked.steps {
-            pipeline = Some(self.step(step, pipeline, catalog, &pools)?);
+        let pinned = pinned::pinned(&self.checked.steps, catalog);
+        for (step, pinned) in self.checked.steps.iter().zip(pinned) {
+            pools.others.lock().extend(pinned.clone());
+            let decoded = pinned.unwrap_or_else(|| pools.decoded.clone());
+            let of_step = Pools { decoded, others: Arc::clone(&pools.others) };
+            pipeline = Some(self.step(step, pipeline, catalog, &of_step)?);
         }
         let mut pipeline = pipeline.expect("a definition without stages is refused");
         let settings = pipeline.settings_mut();

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::Device;
+use super::cuda::CudaMemory;
+use super::transform::NotHere;
 use crate::fault::Result;
-use crate::item::{Element, Pool, Spec, Tensor};
+use crate::item::{Buffer, Element, Pool, Spec, Tensor};
 use crate::running::Claim;
 use crate::store::zarr::Window;
 use crate::trace::Receipt;
@@ -19,6 +22,21 @@ pub trait Memory: Send + Sync + 'static {
     /// # Errors
     /// The device failed.
     fn download(&self, to: &mut [u8]) -> Result<()>;
+
+    /// The memory, if it is that of an NVIDIA GPU.
+    fn as_cuda(&self) -> Option<&CudaMemory> {
+        None
+    }
+
+    /// The memory, if it is that of an NVIDIA GPU.
+    fn as_cuda_mut(&mut self) -> Option<&mut CudaMemory> {
+        None
+    }
+
+    /// The memory as a buffer, if it is the host's.
+    fn into_host(self: Box<Self>) -> Option<Buffer> {
+        None
+    }
 }
 
 /// A tensor on a device.
@@ -48,7 +66,25 @@ impl DeviceTensor {
         self.memory.as_host().map(bytemuck::cast_slice)
     }
 
-    /// A copy in host memory from `pool`.
+    /// Where its elements are.
+    pub fn memory(&self) -> &dyn Memory {
+        &*self.memory
+    }
+
+    pub(super) fn memory_mut(&mut self) -> &mut dyn Memory {
+        &mut *self.memory
+    }
+
+    /// The tensor itself, if the device's memory is the host's.
+    pub(super) fn into_host(self) -> Result<Tensor, NotHere> {
+        let DeviceTensor { spec, memory } = self;
+        match memory.into_host() {
+            Some(data) => Ok(Tensor::from_parts(spec, data)),
+            None => Err(NotHere { tensor: spec, device: "host".to_owned() }),
+        }
+    }
+
+    /// A copy in host memory from `pool`. Waits for it.
     ///
     /// # Errors
     /// The device failed.
@@ -68,7 +104,7 @@ impl fmt::Debug for DeviceTensor {
 /// A batch on a device.
 #[derive(Debug)]
 pub struct DeviceBatch {
-    device: Arc<str>,
+    device: Arc<dyn Device>,
     tensors: Vec<DeviceTensor>,
     windows: Vec<Window>,
     pub(crate) claim: Option<Claim>,
@@ -76,13 +112,18 @@ pub struct DeviceBatch {
 
 impl DeviceBatch {
     /// A batch of `tensors` on `device`, read from `windows`.
-    pub fn new(device: Arc<str>, tensors: Vec<DeviceTensor>, windows: Vec<Window>) -> Self {
+    pub fn new(device: Arc<dyn Device>, tensors: Vec<DeviceTensor>, windows: Vec<Window>) -> Self {
         DeviceBatch { device, tensors, windows, claim: None }
     }
 
-    /// The device's name.
-    pub fn device(&self) -> &str {
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
+    }
+
+    /// Its device, tensors and windows.
+    pub fn into_parts(self) -> (Arc<dyn Device>, Vec<DeviceTensor>, Vec<Window>) {
+        (self.device, self.tensors, self.windows)
     }
 
     /// The tensors in order.

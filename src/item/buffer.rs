@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::memory::{Memory, PAGE};
+use super::memory::{HostMemory, Memory, PAGE};
+use crate::fault::Result;
 
 /// Idle memory that a pool keeps unless told otherwise.
 const IDLE_MAX: u64 = 4 << 30;
@@ -21,10 +22,14 @@ pub struct Pool(Arc<Inner>);
 struct Inner {
     idle: Mutex<Idle>,
     idle_max: u64,
+    /// Who allocates, unless it is the system.
+    allocate: Option<Allocate>,
     hits: AtomicU64,
     misses: AtomicU64,
     lent: AtomicU64,
 }
+
+type Allocate = Box<dyn Fn(usize) -> Result<Box<dyn HostMemory>> + Send + Sync>;
 
 #[derive(Default)]
 struct Idle {
@@ -55,9 +60,23 @@ impl Default for Pool {
 impl Pool {
     /// A pool that keeps at most `idle_bytes` of memory that nobody uses.
     pub fn new(idle_bytes: u64) -> Self {
+        Pool::allocated_by(idle_bytes, None)
+    }
+
+    /// A pool of pinned memory: `allocate` makes so many bytes of it, a multiple of 4,096 and aligned
+    /// so, from which a device copies at its full speed while the host goes on. All of it is kept
+    /// until the pool and what it lent are gone, as pinning memory takes long.
+    pub fn pinned(
+        allocate: impl Fn(usize) -> Result<Box<dyn HostMemory>> + Send + Sync + 'static,
+    ) -> Self {
+        Pool::allocated_by(u64::MAX, Some(Box::new(allocate)))
+    }
+
+    fn allocated_by(idle_max: u64, allocate: Option<Allocate>) -> Self {
         Pool(Arc::new(Inner {
             idle: Mutex::default(),
-            idle_max: idle_bytes,
+            idle_max,
+            allocate,
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             lent: AtomicU64::new(0),
@@ -68,7 +87,7 @@ impl Pool {
     /// use.
     ///
     /// # Panics
-    /// If the system has no such amount of memory; within a stage that is the item's failure.
+    /// If there is no such amount of memory; within a stage that is the item's failure.
     pub fn take(&self, len: usize) -> Buffer {
         let pages = class(len.div_ceil(PAGE));
         let inner = &self.0;
@@ -88,10 +107,24 @@ impl Pool {
             }
             None => {
                 inner.misses.fetch_add(1, Relaxed);
-                Memory::new(pages)
+                match &inner.allocate {
+                    None => Memory::new(pages),
+                    Some(allocate) => match allocate(pages * PAGE) {
+                        Ok(memory) => Memory::Foreign(memory),
+                        Err(error) => {
+                            inner.lent.fetch_sub((pages * PAGE) as u64, Relaxed);
+                            panic!("{error}");
+                        }
+                    },
+                }
             }
         };
         Buffer { memory: Some(memory), len, pool: self.clone() }
+    }
+
+    /// Whether its memory is pinned for a device.
+    pub fn is_pinned(&self) -> bool {
+        self.0.allocate.is_some()
     }
 
     /// What the pool has done.

@@ -1,6 +1,6 @@
 //! Memory in pages, zeroed by the system and not touched before its first use.
 //!
-//! One of the two files that contain `unsafe`. Large buffers are mappings of their own, so that the
+//! One of the few files that contain `unsafe`. Large buffers are mappings of their own, so that the
 //! advice to back them with huge pages comes before their first page fault: the system's allocator
 //! zeroes what is aligned to pages by writing to it, which faults in every small page.
 #![expect(unsafe_code, reason = "mmap, madvise and munmap are foreign functions")]
@@ -23,6 +23,17 @@ pub(super) struct Page([u8; PAGE]);
 pub(super) enum Memory {
     Small(Vec<Page>),
     Mapped(Mapping),
+    Foreign(Box<dyn HostMemory>),
+}
+
+/// Memory of the host that somebody else allocates for a [`Pool`](super::Pool), such as the driver of
+/// a device.
+pub trait HostMemory: Send + Sync + 'static {
+    /// The bytes; always the same ones.
+    fn bytes(&self) -> &[u8];
+
+    /// The bytes; always the same ones.
+    fn bytes_mut(&mut self) -> &mut [u8];
 }
 
 /// A mapping of its own: private, readable, writable, all of it initialised.
@@ -69,6 +80,7 @@ impl Memory {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Memory::Small(pages) => bytemuck::cast_slice(pages),
+            Memory::Foreign(memory) => memory.bytes(),
             // SAFETY: the mapping is as long as that, readable, and the system zeroed it.
             Memory::Mapped(Mapping { at, bytes }) => unsafe {
                 std::slice::from_raw_parts(at.as_ptr(), *bytes)
@@ -79,6 +91,7 @@ impl Memory {
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Memory::Small(pages) => bytemuck::cast_slice_mut(pages),
+            Memory::Foreign(memory) => memory.bytes_mut(),
             // SAFETY: as above, and writable; `&mut self` says that nobody else refers to it.
             Memory::Mapped(Mapping { at, bytes }) => unsafe {
                 std::slice::from_raw_parts_mut(at.as_ptr(), *bytes)

@@ -12,6 +12,7 @@ pub use batch::Batch;
 pub use buffer::{Buffer, Pool, PoolStats};
 pub(crate) use id::mix;
 pub use id::{Fingerprint, ItemId};
+pub use memory::HostMemory;
 pub use spec::{DType, Element, Spec};
 pub use tensor::Tensor;
 pub use weight::Label;

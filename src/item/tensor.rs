@@ -43,6 +43,17 @@ impl Tensor {
         self.data.pool()
     }
 
+    /// A tensor whose bytes are in `data`, which is as long as `spec` says.
+    pub(crate) fn from_parts(spec: Spec, data: Buffer) -> Self {
+        debug_assert_eq!(data.len() as u64, spec.bytes());
+        Tensor { spec, data }
+    }
+
+    /// What it is, and the memory that it lies in.
+    pub(crate) fn into_parts(self) -> (Spec, Buffer) {
+        (self.spec, self.data)
+    }
+
     /// Its elements in C order.
     ///
     /// # Panics

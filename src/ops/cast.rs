@@ -36,18 +36,28 @@ pub fn cast(
     }
 }
 
+/// What a tensor is once it is cast.
+pub(crate) fn cast_spec(spec: &Spec, to: DType) -> Result<Spec, CastError> {
+    let from = spec.dtype;
+    let is_float = matches!(to, DType::F16 | DType::BF16 | DType::F32 | DType::F64);
+    if !is_float && from != to {
+        return Err(CastError { variable: spec.name.to_string(), from, to });
+    }
+    Ok(Spec { dtype: to, ..spec.clone() })
+}
+
 fn one(tensor: Tensor, to: DType, pool: &Pool) -> Result<Tensor, CastError> {
-    let from = tensor.spec().dtype;
-    if from == to {
+    let spec = cast_spec(tensor.spec(), to)?;
+    if tensor.spec().dtype == to {
         return Ok(tensor);
     }
-    let mut out = Tensor::take(pool, Spec { dtype: to, ..tensor.spec().clone() });
+    let mut out = Tensor::take(pool, spec);
     match to {
         DType::F32 => to_float(&tensor, out.elements_mut::<f32>(), |x| x as f32),
         DType::F64 => to_float(&tensor, out.elements_mut::<f64>(), |x| x),
         DType::F16 => to_float(&tensor, out.elements_mut::<f16>(), f16::from_f64),
         DType::BF16 => to_float(&tensor, out.elements_mut::<bf16>(), bf16::from_f64),
-        _ => return Err(CastError { variable: tensor.spec().name.to_string(), from, to }),
+        _ => unreachable!("refused above"),
     }
     Ok(out)
 }

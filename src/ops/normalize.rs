@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::item::{Batch, DType, Tensor};
+use crate::item::{Batch, DType, Spec, Tensor};
 use crate::store::zarr::Window;
 
 /// Elements that one thread normalizes at a time.
@@ -90,21 +90,43 @@ pub fn normalize(stats: Stats) -> impl Fn(Batch) -> Result<Batch, NormalizeError
     move |mut batch| {
         let window = batch.windows().first().cloned();
         batch.tensors_mut().par_iter_mut().try_for_each(|tensor| {
-            let name = tensor.spec().name.to_string();
-            let of = match &stats {
-                Stats::Auto => from_attributes(window.as_ref(), &name),
-                Stats::Given(stats) => {
-                    let none = || "no mean and deviation are given for it".to_owned();
-                    let variable = || window.as_ref()?.variable(&name);
-                    let of = stats.get(&name).or_else(|| stats.get(variable()?));
-                    of.copied().ok_or_else(none)
-                }
-            };
-            of.and_then(|of| apply(tensor, of))
-                .map_err(|why| NormalizeError { variable: name, why })
+            let of = stats.of(window.as_ref(), &tensor.spec().name)?;
+            apply(tensor, of)
         })?;
         Ok(batch)
     }
+}
+
+impl Stats {
+    /// Those of the tensor `name` of a batch that begins with `window`.
+    pub(crate) fn of(
+        &self,
+        window: Option<&Window>,
+        name: &str,
+    ) -> Result<MeanStd, NormalizeError> {
+        let of = match self {
+            Stats::Auto => from_attributes(window, name),
+            Stats::Given(stats) => {
+                let none = || "no mean and deviation are given for it".to_owned();
+                let variable = || window?.variable(name);
+                let of = stats.get(name).or_else(|| stats.get(variable()?));
+                of.copied().ok_or_else(none)
+            }
+        };
+        of.and_then(|of| match of {
+            MeanStd { mean, std } if std.is_finite() && std != 0.0 && mean.is_finite() => Ok(of),
+            MeanStd { mean, std } => {
+                Err(format!("a mean of {mean} and a deviation of {std} make no numbers"))
+            }
+        })
+        .map_err(|why| NormalizeError { variable: name.to_owned(), why })
+    }
+}
+
+/// The tensor is of a type that can't be normalized.
+pub(crate) fn not_normal(spec: &Spec) -> NormalizeError {
+    let why = format!("its elements are {}: cast it to f32 first", spec.dtype);
+    NormalizeError { variable: spec.name.to_string(), why }
 }
 
 fn from_attributes(window: Option<&Window>, variable: &str) -> Result<MeanStd, String> {
@@ -117,10 +139,7 @@ fn from_attributes(window: Option<&Window>, variable: &str) -> Result<MeanStd, S
     }
 }
 
-fn apply(tensor: &mut Tensor, MeanStd { mean, std }: MeanStd) -> Result<(), String> {
-    if !(std.is_finite() && std != 0.0 && mean.is_finite()) {
-        return Err(format!("a mean of {mean} and a deviation of {std} make no numbers"));
-    }
+fn apply(tensor: &mut Tensor, MeanStd { mean, std }: MeanStd) -> Result<(), NormalizeError> {
     match tensor.spec().dtype {
         DType::F32 => {
             let (mean, inverse) = (mean as f32, (1.0 / std) as f32);
@@ -138,7 +157,7 @@ fn apply(tensor: &mut Tensor, MeanStd { mean, std }: MeanStd) -> Result<(), Stri
                 }
             });
         }
-        other => return Err(format!("its elements are {other}: cast it to f32 first")),
+        _ => return Err(not_normal(tensor.spec())),
     }
     Ok(())
 }

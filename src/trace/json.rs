@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::verdict::{Cause, verdict};
 use super::{
-    BufferStats, Delivered, Ended, Failures, Gain, Process, RunStats, Slow, StageStats, Stall,
-    Traffic,
+    BufferStats, Delivered, DeviceStats, Ended, Failures, Gain, Process, RunStats, Slow,
+    StageStats, Stall, Traffic,
 };
 use crate::item::{Fingerprint, PoolStats};
 use crate::stage::Kind;
@@ -151,6 +151,9 @@ pub struct StageReport {
     /// What its calls asked for outside the process, if they said.
     #[serde(default)]
     pub traffic: Option<Traffic>,
+    /// What its lanes did on their device, if it has some.
+    #[serde(default)]
+    pub device: Option<DeviceStats>,
     /// Its slowest calls.
     #[serde(default)]
     pub slowest: Vec<SlowReport>,
@@ -290,6 +293,7 @@ fn stage(stage: &StageStats) -> StageReport {
         skipped: stage.skipped,
         buffer: stage.buffer,
         traffic: Some(stage.traffic).filter(|traffic| *traffic != Traffic::default()),
+        device: Some(stage.device).filter(|device| *device != DeviceStats::default()),
         slowest: stage.slowest.iter().map(slow).collect(),
         failures: stage.failures.clone(),
         options: stage.options.clone(),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::device::DeviceMeter;
 use super::log::{CallRecord, Log};
 use super::outside::Outside;
 use super::series::StageSample;
@@ -47,6 +48,7 @@ pub(crate) struct Meter {
     /// What each worker is at, for as many as there may ever be; none if it makes no calls.
     pub(crate) under_way: Box<[UnderWay]>,
     pub(super) outside: Outside,
+    pub(crate) device: DeviceMeter,
     pub(crate) items_in: AtomicU64,
     pub(crate) items_out: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
@@ -92,6 +94,7 @@ impl Meter {
             traced: AtomicBool::new(false),
             under_way: Box::default(),
             outside: Outside::default(),
+            device: DeviceMeter::default(),
             items_in: AtomicU64::new(0),
             items_out: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
@@ -281,6 +284,7 @@ impl Meter {
                 bytes: self.outside.bytes.load(Relaxed),
                 throttled: self.outside.throttled.load(Relaxed),
             },
+            device: self.device.figures(),
             slowest,
             failures,
             options: self.options.clone(),

@@ -3,6 +3,7 @@
 mod chrome;
 mod compare;
 pub(crate) mod control;
+mod device;
 mod figures;
 mod gain;
 mod json;
@@ -27,6 +28,8 @@ mod verdict;
 pub(crate) use chrome::{Traced, chrome};
 pub use compare::{Change, Comparison, compare};
 pub use control::{Serving, serve};
+pub(crate) use device::DeviceMeter;
+pub use device::DeviceStats;
 #[cfg(feature = "otlp")]
 pub(crate) use figures::{Figure, Labels, Sort, Unit, Value, figures, service_quantiles};
 pub use gain::Gain;

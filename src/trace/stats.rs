@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::device::DeviceStats;
 use super::stall::Stall;
 use crate::stage::Kind;
 
@@ -126,6 +127,8 @@ pub struct StageStats {
     pub abandoned: u64,
     /// What its calls asked for outside the process.
     pub traffic: Traffic,
+    /// What its lanes did on their device.
+    pub device: DeviceStats,
     /// Its slowest calls, the slowest first.
     pub slowest: Vec<Slow>,
     /// Its failed calls by kind.
@@ -181,6 +184,7 @@ impl StageStats {
         for (now, then) in pairs {
             *now -= then.min(*now);
         }
+        self.device = self.device.since(&earlier.device);
         let (now, then) = (&mut self.states, &earlier.states);
         now.working = now.working.saturating_sub(then.working);
         now.starved = now.starved.saturating_sub(then.starved);

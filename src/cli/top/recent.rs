@@ -84,6 +84,10 @@ fn since(before: Option<&StageReport>, now: &StageReport) -> StageStats {
             bytes: traffic(|traffic| traffic.bytes),
             throttled: traffic(|traffic| traffic.throttled),
         },
+        device: now
+            .device
+            .unwrap_or_default()
+            .since(&before.and_then(|stage| stage.device).unwrap_or_default()),
         slowest: Vec::new(),
         failures: Vec::new(),
         options: now.options.clone(),

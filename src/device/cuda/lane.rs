@@ -1,0 +1,284 @@
+//! What one device worker does on a GPU: copies, and kernels on what was copied, on a stream of its
+//! own.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::driver::{Argument, Event, Stream, Upload};
+use super::error::CudaError;
+use super::kernel::Compiled;
+use super::memory::CudaMemory;
+use super::{Cuda, kernel};
+use crate::device::transform::{Kernel, NotHere, Transform, applies};
+use crate::device::{DeviceBatch, DeviceTensor, Lane};
+use crate::fault::Result;
+use crate::item::{Batch, Buffer, DType, Spec, Tensor};
+use crate::ops::Picked;
+use crate::stage::Worker;
+use crate::store::zarr::Window;
+use crate::trace::DeviceMeter;
+
+/// How many batches a lane has under way on the GPU: while one is copied, the next waits there.
+const UNDER_WAY: usize = 2;
+
+pub(super) struct CudaLane {
+    cuda: Arc<Cuda>,
+    stream: Stream,
+    under_way: VecDeque<UnderWay>,
+    compiled: Option<(Kernel, Compiled)>,
+    worker: Worker,
+    told_pageable: bool,
+}
+
+/// What the stream does for one batch.
+struct UnderWay {
+    from: Event,
+    until: Arc<Event>,
+    /// The copies, which read these until they are done.
+    uploads: Vec<Upload>,
+    bytes: u64,
+}
+
+impl CudaLane {
+    pub(super) fn new(cuda: Arc<Cuda>, worker: &Worker) -> Result<Self, CudaError> {
+        let stream = cuda.stream()?;
+        let (under_way, worker) = (VecDeque::new(), worker.clone());
+        Ok(CudaLane { cuda, stream, under_way, compiled: None, worker, told_pageable: false })
+    }
+
+    fn meter(&self) -> &DeviceMeter {
+        self.worker.device_meter()
+    }
+
+    /// Waits until the stream has less than two batches under way; what is done gives its memory back.
+    fn make_room(&mut self) -> Result<(), CudaError> {
+        while let Some(oldest) = self.under_way.front() {
+            if !oldest.until.happened()? {
+                if self.under_way.len() < UNDER_WAY {
+                    break;
+                }
+                oldest.until.reached()?;
+            }
+            let done = self.under_way.pop_front().expect("looked at above");
+            let took = done.until.since(&done.from)?;
+            if done.uploads.is_empty() {
+                self.meter().ran(took);
+            } else {
+                self.meter().copied(took, done.bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// The tensor's bytes in pinned memory: where they are, or else copied there.
+    fn pinned(&mut self, name: &str, data: Buffer) -> Buffer {
+        if data.pool().is_pinned() {
+            return data;
+        }
+        self.meter().pageable();
+        if !std::mem::replace(&mut self.told_pageable, true) {
+            tracing::warn!(
+                "stage `{}`: `{name}` comes in memory that is not pinned, so the host copies every \
+                 batch once more: let the stage before it take its memory from the pool of {}",
+                self.worker.stage(),
+                self.cuda.name,
+            );
+        }
+        let mut pinned = self.cuda.host.take(data.len());
+        pinned.copy_from_slice(&data);
+        pinned
+    }
+
+    fn here<'a>(&self, tensor: &'a DeviceTensor) -> Result<&'a CudaMemory> {
+        match tensor.memory().as_cuda() {
+            Some(memory) => Ok(memory),
+            None => {
+                Err(NotHere { tensor: tensor.spec().clone(), device: self.cuda.name.to_string() }
+                    .into())
+            }
+        }
+    }
+
+    /// A tensor that a kernel makes of another.
+    fn made(
+        &self,
+        from: &DeviceTensor,
+        spec: Spec,
+        kernel: &str,
+        last: &[Argument],
+    ) -> Result<DeviceTensor> {
+        let source = self.here(from)?;
+        source.enter(&self.stream)?;
+        let (memory, ()) =
+            CudaMemory::filled(&self.cuda.blocks, spec.bytes() as usize, &self.stream, |block| {
+                let n = spec.elements();
+                let mut arguments = vec![
+                    Argument::Address(source.block().address()),
+                    Argument::Address(block.address()),
+                    Argument::U64(n),
+                ];
+                arguments.extend_from_slice(last);
+                self.cuda.kernels.built_in().launch(
+                    &self.stream,
+                    kernel,
+                    n,
+                    kernel::BLOCK,
+                    &mut arguments,
+                )?;
+                Ok(((), Arc::new(self.stream.record()?)))
+            })?;
+        source.used(Arc::new(self.stream.record()?));
+        Ok(DeviceTensor::new(spec, Box::new(memory)))
+    }
+
+    fn transformed(
+        &mut self,
+        mut tensor: DeviceTensor,
+        window: Option<&Window>,
+        how: &Transform,
+    ) -> Result<DeviceTensor> {
+        let spec = tensor.spec().clone();
+        match how {
+            Transform::Cast(to) if spec.dtype == *to => Ok(tensor),
+            Transform::Cast(to) => {
+                let out = crate::ops::cast_spec(&spec, *to)?;
+                self.made(&tensor, out, &format!("cast_{}_{to}", spec.dtype), &[])
+            }
+            Transform::Flip(_) | Transform::Crop(_) => match Picked::of(&spec, how.picks())? {
+                None => Ok(tensor),
+                Some(picked) => {
+                    let Picked { spec: out, offset, shape, strides } = picked;
+                    let name = format!("pick_{}", out.dtype.size());
+                    let last =
+                        [Argument::Eight(shape), Argument::Eight(strides), Argument::U64(offset)];
+                    self.made(&tensor, out, &name, &last)
+                }
+            },
+            Transform::Normalize(stats) => {
+                let of = stats.of(window, &spec.name)?;
+                let (name, rest) = match spec.dtype {
+                    DType::F32 => (
+                        "normalize_f32",
+                        [Argument::F32(of.mean as f32), Argument::F32((1.0 / of.std) as f32)],
+                    ),
+                    DType::F64 => {
+                        ("normalize_f64", [Argument::F64(of.mean), Argument::F64(1.0 / of.std)])
+                    }
+                    _ => return Err(crate::ops::not_normal(&spec).into()),
+                };
+                self.in_place(&mut tensor, |lane, address, n| {
+                    let mut arguments = vec![Argument::Address(address), Argument::U64(n)];
+                    arguments.extend_from_slice(&rest);
+                    lane.cuda.kernels.built_in().launch(
+                        &lane.stream,
+                        name,
+                        n,
+                        kernel::BLOCK,
+                        &mut arguments,
+                    )
+                })?;
+                Ok(tensor)
+            }
+            Transform::Kernel(kernel) if !kernel.takes(&spec.name) => Ok(tensor),
+            Transform::Kernel(kernel) => {
+                self.compile(kernel)?;
+                self.in_place(&mut tensor, |lane, address, n| {
+                    let (_, compiled) = lane.compiled.as_ref().expect("compiled above");
+                    let mut arguments = vec![Argument::Address(address), Argument::U64(n)];
+                    arguments.extend(kernel.numbers.iter().map(|&number| Argument::F32(number)));
+                    compiled.module.launch(
+                        &lane.stream,
+                        &kernel.name,
+                        n,
+                        kernel.block,
+                        &mut arguments,
+                    )
+                })?;
+                Ok(tensor)
+            }
+        }
+    }
+
+    /// Lets a kernel change a tensor where it is.
+    fn in_place(
+        &self,
+        tensor: &mut DeviceTensor,
+        launch: impl FnOnce(&Self, u64, u64) -> Result<(), CudaError>,
+    ) -> Result<()> {
+        let elements = tensor.spec().elements();
+        let memory = self.here(tensor)?;
+        memory.enter(&self.stream)?;
+        launch(self, memory.block().address(), elements)?;
+        let ready = Arc::new(self.stream.record()?);
+        if let Some(memory) = tensor.memory_mut().as_cuda_mut() {
+            memory.changed(ready);
+        }
+        Ok(())
+    }
+
+    fn compile(&mut self, kernel: &Kernel) -> Result<(), CudaError> {
+        if self.compiled.as_ref().is_none_or(|(compiled, _)| compiled != kernel) {
+            self.compiled = Some((kernel.clone(), Compiled::new(&self.cuda.context, kernel)?));
+        }
+        Ok(())
+    }
+}
+
+impl Lane for CudaLane {
+    fn upload(&mut self, batch: Batch) -> Result<DeviceBatch> {
+        self.make_room()?;
+        let (tensors, windows) = batch.into_parts();
+        let from = self.stream.record()?;
+        let mut until = None;
+        let (mut uploads, mut on_device, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for tensor in tensors {
+            let (spec, data) = tensor.into_parts();
+            let data = self.pinned(&spec.name, data);
+            bytes += data.len() as u64;
+            let (memory, upload) =
+                CudaMemory::filled(&self.cuda.blocks, data.len(), &self.stream, |block| {
+                    let upload = self.stream.upload(data, block)?;
+                    let done = Arc::clone(&upload.done);
+                    Ok((upload, done))
+                })?;
+            until = Some(Arc::clone(&upload.done));
+            uploads.push(upload);
+            on_device.push(DeviceTensor::new(spec, Box::new(memory)));
+        }
+        if let Some(until) = until {
+            self.under_way.push_back(UnderWay { from, until, uploads, bytes });
+        }
+        let device: Arc<Cuda> = Arc::clone(&self.cuda);
+        Ok(DeviceBatch::new(device, on_device, windows))
+    }
+
+    fn transform(&mut self, batch: DeviceBatch, how: &Transform) -> Result<DeviceBatch> {
+        self.make_room()?;
+        let from = self.stream.record()?;
+        let (device, tensors, windows) = batch.into_parts();
+        applies(how, tensors.iter().map(DeviceTensor::spec))?;
+        let window = windows.first();
+        let tensors = tensors.into_iter().map(|tensor| self.transformed(tensor, window, how));
+        let tensors = tensors.collect::<Result<Vec<_>>>()?;
+        let until = Arc::new(self.stream.record()?);
+        self.under_way.push_back(UnderWay { from, until, uploads: Vec::new(), bytes: 0 });
+        Ok(DeviceBatch::new(device, tensors, windows))
+    }
+
+    fn download(&mut self, batch: DeviceBatch) -> Result<Batch> {
+        let (_, tensors, windows) = batch.into_parts();
+        let mut on_host = Vec::with_capacity(tensors.len());
+        for tensor in &tensors {
+            let memory = self.here(tensor)?;
+            memory.enter(&self.stream)?;
+            let mut out = Tensor::take(&self.cuda.host, tensor.spec().clone());
+            let from = self.stream.record()?;
+            self.stream.download(memory.block(), out.bytes_mut())?;
+            let until = self.stream.record()?;
+            until.reached()?;
+            self.meter().copied(until.since(&from)?, out.spec().bytes());
+            on_host.push(out);
+        }
+        Ok(Batch::new(on_host, windows))
+    }
+}

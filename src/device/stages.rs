@@ -1,0 +1,106 @@
+//! The stages that copy batches to a device and back, and work on them there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Device, DeviceBatch, Kernel, Lane, Transform, with};
+use crate::fault::{BoxError, Result};
+use crate::item::{Batch, DType};
+use crate::ops::Stats;
+use crate::stage::Worker;
+use crate::store::zarr::Span;
+use crate::work::{Staged, Work};
+
+/// A device stage that copies batches to `device`. Behind it wait two batches unless told
+/// otherwise: while one is used the next is there, and the one after it is being copied.
+///
+/// Batches whose memory is of the device's [`host_pool`](Device::host_pool) are copied by the device
+/// itself, while the host goes on: give that pool to what decodes them. A batch leaves once its copy
+/// is asked for; whoever uses it on the device waits for the copy there.
+///
+/// ```no_run
+/// use forebay::prelude::*;
+///
+/// fn train(windows: Pipeline<Vec<Window>>) -> Result<(), Box<dyn std::error::Error>> {
+///     let device = device::auto();
+///     let batches = windows
+///         .then(io::map("fetch", zarr::fetch))
+///         .then(cpu::map("decode", zarr::decode(device.host_pool())))
+///         .then(device::upload(&device).buffer(2))
+///         .then(device::normalize(ops::Stats::Auto));
+///     for batch in batches.run()? {
+///         let batch: DeviceBatch = batch?;
+///         println!("{} windows on {}", batch.len(), batch.device().name());
+///     }
+///     Ok(())
+/// }
+/// ```
+pub fn upload(
+    device: &Arc<dyn Device>,
+) -> Staged<impl Work<In = Batch, Out = DeviceBatch> + use<>> {
+    let device = Arc::clone(device);
+    with(move |worker: &Worker| device.open_lane(worker))
+        .map("upload", |lane: &mut Box<dyn Lane>, _, batch| lane.upload(batch))
+        .buffer(2)
+}
+
+/// A device stage that brings each variable to mean 0 and deviation 1, where the batch is.
+pub fn normalize(stats: Stats) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
+    transform("normalize", Transform::Normalize(stats))
+}
+
+/// A device stage that casts all variables to a type of floating point, where the batch is.
+pub fn cast(to: DType) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
+    transform("cast", Transform::Cast(to))
+}
+
+/// A device stage that turns dimensions around, where the batch is.
+pub fn flip(dims: Vec<String>) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
+    transform("flip", Transform::Flip(dims))
+}
+
+/// A device stage that cuts a box out of all tensors, where the batch is.
+pub fn crop(
+    ranges: BTreeMap<String, Span>,
+) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
+    transform("crop", Transform::Crop(ranges))
+}
+
+/// A device stage that runs a kernel of one's own on a GPU.
+pub fn kernel(kernel: Kernel) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
+    transform("kernel", Transform::Kernel(kernel))
+}
+
+/// A device stage that copies batches back to the host.
+pub fn download() -> Staged<impl Work<In = DeviceBatch, Out = Batch>> {
+    with(lanes).map("download", |lanes: &mut Lanes, _, batch| lanes.of(&batch)?.download(batch))
+}
+
+fn transform(
+    name: &'static str,
+    how: Transform,
+) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch> + use<>> {
+    with(lanes)
+        .map(name, move |lanes: &mut Lanes, _, batch| lanes.of(&batch)?.transform(batch, &how))
+        .buffer(2)
+}
+
+/// A worker's lane on each device that batches come from.
+struct Lanes {
+    worker: Worker,
+    open: BTreeMap<String, Box<dyn Lane>>,
+}
+
+fn lanes(worker: &Worker) -> Result<Lanes, BoxError> {
+    Ok(Lanes { worker: worker.clone(), open: BTreeMap::new() })
+}
+
+impl Lanes {
+    fn of(&mut self, batch: &DeviceBatch) -> Result<&mut Box<dyn Lane>> {
+        let device = batch.device();
+        if !self.open.contains_key(device.name()) {
+            self.open.insert(device.name().to_owned(), device.open_lane(&self.worker)?);
+        }
+        Ok(self.open.get_mut(device.name()).expect("opened above"))
+    }
+}
