@@ -231,7 +231,7 @@ fn values_are_normalized_and_cast() {
         .run()
         .expect("runs");
     let batch = run.next().expect("one").expect("no fault");
-    assert_eq!((batch.device(), batch.len()), ("host", 2));
+    assert_eq!((batch.device().name(), batch.len()), ("host", 2));
     let got = batch.get("u10").expect("there").as_host::<f64>().expect("on the host");
     // (v - 1000) / 2, of the first element of both windows.
     assert_eq!(got[0], f64::from((value(1, 0, 0, 0, 14) - 1000.0) / 2.0));

@@ -27,6 +27,8 @@ pub(super) struct CudaLane {
     under_way: VecDeque<UnderWay>,
     compiled: Option<(Kernel, Compiled)>,
     worker: Worker,
+    /// Tensors of the batch at hand.
+    per_batch: usize,
     told_pageable: bool,
 }
 
@@ -43,7 +45,15 @@ impl CudaLane {
     pub(super) fn new(cuda: Arc<Cuda>, worker: &Worker) -> Result<Self, CudaError> {
         let stream = cuda.stream()?;
         let (under_way, worker) = (VecDeque::new(), worker.clone());
-        Ok(CudaLane { cuda, stream, under_way, compiled: None, worker, told_pageable: false })
+        Ok(CudaLane {
+            cuda,
+            stream,
+            under_way,
+            compiled: None,
+            worker,
+            per_batch: 0,
+            told_pageable: false,
+        })
     }
 
     fn meter(&self) -> &DeviceMeter {
@@ -109,8 +119,12 @@ impl CudaLane {
     ) -> Result<DeviceTensor> {
         let source = self.here(from)?;
         source.enter(&self.stream)?;
-        let (memory, ()) =
-            CudaMemory::filled(&self.cuda.blocks, spec.bytes() as usize, &self.stream, |block| {
+        let (memory, ()) = CudaMemory::filled(
+            &self.cuda.blocks,
+            spec.bytes() as usize,
+            self.per_batch,
+            &self.stream,
+            |block| {
                 let n = spec.elements();
                 let mut arguments = vec![
                     Argument::Address(source.block().address()),
@@ -126,7 +140,8 @@ impl CudaLane {
                     &mut arguments,
                 )?;
                 Ok(((), Arc::new(self.stream.record()?)))
-            })?;
+            },
+        )?;
         source.used(Arc::new(self.stream.record()?));
         Ok(DeviceTensor::new(spec, Box::new(memory)))
     }
@@ -228,6 +243,7 @@ impl Lane for CudaLane {
     fn upload(&mut self, batch: Batch) -> Result<DeviceBatch> {
         self.make_room()?;
         let (tensors, windows) = batch.into_parts();
+        self.per_batch = tensors.len();
         let from = self.stream.record()?;
         let mut until = None;
         let (mut uploads, mut on_device, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -235,12 +251,17 @@ impl Lane for CudaLane {
             let (spec, data) = tensor.into_parts();
             let data = self.pinned(&spec.name, data);
             bytes += data.len() as u64;
-            let (memory, upload) =
-                CudaMemory::filled(&self.cuda.blocks, data.len(), &self.stream, |block| {
+            let (memory, upload) = CudaMemory::filled(
+                &self.cuda.blocks,
+                data.len(),
+                self.per_batch,
+                &self.stream,
+                |block| {
                     let upload = self.stream.upload(data, block)?;
                     let done = Arc::clone(&upload.done);
                     Ok((upload, done))
-                })?;
+                },
+            )?;
             until = Some(Arc::clone(&upload.done));
             uploads.push(upload);
             on_device.push(DeviceTensor::new(spec, Box::new(memory)));
@@ -256,6 +277,7 @@ impl Lane for CudaLane {
         self.make_room()?;
         let from = self.stream.record()?;
         let (device, tensors, windows) = batch.into_parts();
+        self.per_batch = tensors.len();
         applies(how, tensors.iter().map(DeviceTensor::spec))?;
         let window = windows.first();
         let tensors = tensors.into_iter().map(|tensor| self.transformed(tensor, window, how));

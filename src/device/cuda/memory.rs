@@ -15,6 +15,10 @@ use crate::fault::Result;
 /// The smallest block, in bytes.
 const LEAST: usize = 4096;
 
+/// Batches whose memory may be given back while the GPU works on it, before memory is used again that
+/// has to be waited for.
+const BATCHES: usize = 3;
+
 /// Blocks of a GPU's memory that wait to be used again.
 pub(super) struct Blocks {
     context: Arc<Context>,
@@ -33,7 +37,10 @@ impl Blocks {
     }
 
     /// A block for `bytes` bytes, which work on `stream` may write to from now on.
-    fn take(&self, bytes: usize, stream: &Stream) -> Result<Block, CudaError> {
+    ///
+    /// One that is given back while the GPU still works on it is taken only once there are a few such,
+    /// `in_use`: a copy into it would have to wait for that work.
+    fn take(&self, bytes: usize, in_use: usize, stream: &Stream) -> Result<Block, CudaError> {
         let class = class(bytes);
         let idle = {
             let mut idle = self.idle.lock();
@@ -41,12 +48,12 @@ impl Blocks {
             let over =
                 |idle: &Idle| idle.uses.iter().all(|use_| matches!(use_.happened(), Ok(true)));
             // One that nobody uses any more, or else the one that was given back first.
-            let which = blocks.iter().position(over).or((!blocks.is_empty()).then_some(0));
+            let which = blocks.iter().position(over).or((blocks.len() >= in_use).then_some(0));
             which.map(|which| blocks.remove(which))
         };
         let Some(Idle { block, uses }) = idle else {
             return Block::new(&self.context, class).or_else(|error| {
-                // What waits in other sizes makes room.
+                // What waits to be used again makes room.
                 self.idle.lock().clear();
                 Block::new(&self.context, class).map_err(|_| error)
             });
@@ -82,14 +89,15 @@ pub struct CudaMemory {
 }
 
 impl CudaMemory {
-    /// Memory for `bytes` bytes. `fill` tells `stream` how to fill it, and says when it is filled.
+    /// Memory for `bytes` bytes, of which a batch has `per_batch`. `fill` tells `stream` how to fill it, and says when it is filled.
     pub(super) fn filled<T>(
         blocks: &Arc<Blocks>,
         bytes: usize,
+        per_batch: usize,
         stream: &Stream,
         fill: impl FnOnce(&Block) -> Result<(T, Arc<Event>), CudaError>,
     ) -> Result<(Self, T), CudaError> {
-        let block = blocks.take(bytes, stream)?;
+        let block = blocks.take(bytes, per_batch.max(1) * BATCHES, stream)?;
         // A block that a failed GPU may still write to is freed, which waits for it.
         let (told, ready) = fill(&block)?;
         let blocks = Arc::clone(blocks);

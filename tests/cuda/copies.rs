@@ -1,0 +1,138 @@
+//! Copies to the GPU and back.
+
+use std::sync::Arc;
+
+use forebay::device::cuda;
+use forebay::prelude::*;
+
+use super::simulation::on_gpu;
+use super::support::{batch, batches, elements};
+
+#[test]
+fn every_batch_arrives_as_it_was_made() {
+    on_gpu("copies::every_batch_arrives_as_it_was_made", |gpu| {
+        let device = device::named("cuda:0").unwrap();
+        assert_eq!(device::auto().name(), "cuda:0");
+        let mut run = batches(device.host_pool(), 200).then(device::upload(&device)).run().unwrap();
+        let mut seen = 0;
+        for (i, batch) in run.by_ref().enumerate() {
+            let batch = batch.unwrap();
+            assert_eq!(batch.device().name(), "cuda:0");
+            let elements = elements(&batch);
+            assert_eq!((elements[0], elements[4095]), (i as f32, i as f32 + 4095.0));
+            seen += 1;
+        }
+        assert_eq!(seen, 200);
+        let stats = run.close();
+        let upload = &stats.stages[2].device;
+        assert_eq!(upload.pageable_copies, 0);
+        // Those that were under way when the stage ended are not counted.
+        assert!((198..=200).contains(&upload.copies), "{upload:?}");
+        // As many buffers as the stages can hold: 2 workers, a window of 16, 4 in the buffer, and what
+        // the upload has under way.
+        assert!(gpu.count("pinnings") <= 30.0, "{}", gpu.count("pinnings"));
+        drop(device);
+        gpu.check_clean();
+    });
+}
+
+#[test]
+fn in_steady_state_nothing_is_allocated_and_nobody_waits_for_a_stream() {
+    on_gpu("copies::in_steady_state_nothing_is_allocated_and_nobody_waits_for_a_stream", |gpu| {
+        gpu.set("copy_latency_s", 1e-3);
+        let device = cuda::open(0).unwrap();
+        let stream = device.stream().unwrap();
+        let as_device: Arc<dyn Device> = Arc::clone(&device) as _;
+        let mut run =
+            batches(as_device.host_pool(), 300).then(device::upload(&as_device)).run().unwrap();
+        for i in 0..300 {
+            let batch = run.next().unwrap().unwrap();
+            // Only the stream of the consumer waits for the copy.
+            let memory = batch.tensors()[0].memory().as_cuda().unwrap();
+            assert!(memory.on(&stream).unwrap().address() > 0);
+            if i == 100 {
+                gpu.set("steady", 1.0);
+            }
+        }
+        gpu.set("steady", 0.0);
+        drop(run);
+        drop((as_device, stream, device));
+        gpu.check_clean();
+    });
+}
+
+#[test]
+fn memory_that_is_not_pinned_is_copied_there_and_counted() {
+    on_gpu("copies::memory_that_is_not_pinned_is_copied_there_and_counted", |gpu| {
+        let device = device::named("cuda").unwrap();
+        let run = batches(&Pool::default(), 20).then(device::upload(&device)).run().unwrap();
+        let report = {
+            let mut run = run;
+            for (i, batch) in run.by_ref().enumerate() {
+                assert_eq!(elements(&batch.unwrap())[0], i as f32);
+            }
+            let stats = run.close();
+            assert_eq!(stats.stages[2].device.pageable_copies, 20);
+            forebay::trace::report(&stats, forebay::trace::Delivered { items: 20, batches: 20 })
+        };
+        assert!(report.contains("the host copied 20 tensors to pinned memory first"), "{report}");
+        drop(device);
+        gpu.check_clean();
+    });
+}
+
+#[test]
+fn a_run_dropped_at_any_point_leaves_nothing_behind() {
+    on_gpu("copies::a_run_dropped_at_any_point_leaves_nothing_behind", |gpu| {
+        gpu.set("copy_latency_s", 2e-4);
+        let device = device::named("cuda:0").unwrap();
+        for taken in 0..100 {
+            let pipeline = batches(device.host_pool(), 1_000).then(device::upload(&device));
+            let mut run = pipeline.then(device::cast(DType::F64)).run().unwrap();
+            for _ in 0..taken % 10 {
+                run.next().unwrap().unwrap();
+            }
+            drop(run);
+            assert_eq!(device.host_pool().stats().lent_bytes, 0, "after {taken}");
+            assert_eq!(gpu.count("streams"), 0.0);
+        }
+        drop(device);
+        gpu.check_clean();
+    });
+}
+
+#[test]
+fn copies_go_on_while_kernels_run() {
+    on_gpu("copies::copies_go_on_while_kernels_run", |gpu| {
+        // A batch of 16 KiB: 5 ms to copy, 10 ms of kernels, and 8 ms to make.
+        gpu.set("copy_latency_s", 5e-3);
+        gpu.set("kernel_s", 10e-3);
+        let device = device::named("cuda:0").unwrap();
+        let pool = device.host_pool().clone();
+        let make = move |i: u64| {
+            std::thread::park_timeout(std::time::Duration::from_millis(8));
+            Ok::<_, Never>(batch(&pool, i, 8, 512))
+        };
+        let stats = forebay::ops::Stats::Given(
+            [("x".to_owned(), forebay::ops::MeanStd { mean: 0.0, std: 1.0 })].into(),
+        );
+        let n = 200;
+        let pipeline = Pipeline::from(source::iter("numbers", 0..n))
+            .then(cpu::map("decode", make).workers(1).buffer(2))
+            .then(device::upload(&device))
+            .then(device::normalize(stats));
+        let mut run = pipeline.run().unwrap();
+        assert_eq!(run.by_ref().map(|batch| batch.unwrap()).count() as u64, n);
+        let stats = run.close();
+        assert_eq!(stats.stages[2].device.pageable_copies, 0);
+        drop(device);
+        let each_ms = gpu.count("kernel_span_s") / (n - 1) as f64 * 1e3;
+        let overlapped = gpu.count("overlapped");
+        println!(
+            "figure: a batch every {each_ms:.2} ms, the ideal is 10; {overlapped} of {n} copies ran beside a kernel"
+        );
+        // By count, as the time depends on what else this machine does.
+        assert!(overlapped >= n as f64 * 0.9, "{overlapped} of {n} copies ran beside a kernel");
+        gpu.check_clean();
+    });
+}

@@ -1,0 +1,11 @@
+//! The device path of CUDA, on a simulated GPU: what is copied arrives, nothing is used before it is
+//! there or reused while it is read, nothing leaks, nothing waits for a stream while a run goes on, and
+//! whatever the GPU refuses is an error that says so.
+
+mod copies;
+mod definitions;
+mod failures;
+mod simulation;
+mod support;
+mod the_simulation;
+mod transforms;

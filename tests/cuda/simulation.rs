@@ -1,0 +1,110 @@
+//! Tests that run on a simulated GPU: each in a process of its own, whose `libcuda.so` is
+//! `driver.rs`, built once by rustc.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use cudarc::driver::sys;
+
+/// Set in the process in which a test really runs.
+const INSIDE: &str = "FOREBAY_TEST_ON_SIMULATED_GPU";
+
+/// The simulated driver, asked from a test.
+pub(crate) struct Gpu(());
+
+impl Gpu {
+    /// Sets a number of the simulation.
+    pub(crate) fn set(&self, name: &str, value: f64) {
+        let name = CString::new(name).unwrap();
+        #[expect(unsafe_code, reason = "a function of the simulated driver")]
+        // SAFETY: the function has this type, and the text ends with a NUL.
+        unsafe {
+            type Set = unsafe extern "C" fn(*const std::ffi::c_char, f64);
+            sys::culib().get::<Set>(b"simulated_set").unwrap()(name.as_ptr(), value);
+        }
+    }
+
+    /// How often something happened.
+    pub(crate) fn count(&self, name: &str) -> f64 {
+        let name = CString::new(name).unwrap();
+        #[expect(unsafe_code, reason = "a function of the simulated driver")]
+        // SAFETY: the function has this type, and the text ends with a NUL.
+        unsafe {
+            type Count = unsafe extern "C" fn(*const std::ffi::c_char) -> f64;
+            sys::culib().get::<Count>(b"simulated_count").unwrap()(name.as_ptr())
+        }
+    }
+
+    /// What was wrong so far, one line each.
+    pub(crate) fn wrong(&self) -> String {
+        let mut text = vec![0; 1 << 16];
+        #[expect(unsafe_code, reason = "a function of the simulated driver")]
+        // SAFETY: the function has this type, and writes no more than there is room for.
+        let bytes = unsafe {
+            type Wrong = unsafe extern "C" fn(*mut u8, usize) -> usize;
+            sys::culib().get::<Wrong>(b"simulated_wrong").unwrap()(text.as_mut_ptr(), text.len())
+        };
+        text.truncate(bytes);
+        String::from_utf8(text).unwrap()
+    }
+
+    /// Whether everything that was made on the GPU is gone, and nothing was wrong.
+    pub(crate) fn check_clean(&self) {
+        assert_eq!(self.wrong(), "");
+        for what in ["blocks", "pinned", "streams", "events", "modules", "contexts"] {
+            assert_eq!(self.count(what), 0.0, "{what} are left");
+        }
+    }
+}
+
+/// Runs `test` on a simulated GPU, with these variables of the environment; `name` is the test's own.
+pub(crate) fn on_gpu_with(name: &str, environment: &[(&str, &str)], test: impl FnOnce(&Gpu)) {
+    if std::env::var_os(INSIDE).is_some() {
+        test(&Gpu(()));
+        return;
+    }
+    let exe = std::env::current_exe().unwrap();
+    let mut command = Command::new(exe);
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    command.env("LD_LIBRARY_PATH", library_path()).env(INSIDE, "1");
+    command.envs(environment.iter().copied());
+    let output = command.output().unwrap();
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{stdout}\n{stderr}", output.status);
+    assert!(stdout.contains("1 passed"), "no test of that name ran: {stdout}");
+    // Figures that a test prints are for whoever runs it.
+    for (_, figure) in stdout.lines().filter_map(|line| line.split_once("figure: ")) {
+        println!("{name}: {figure}");
+    }
+}
+
+/// The same with the environment as it is.
+pub(crate) fn on_gpu(name: &str, test: impl FnOnce(&Gpu)) {
+    on_gpu_with(name, &[], test);
+}
+
+fn library_path() -> String {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let folder = BUILT.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulated-gpu");
+        std::fs::create_dir_all(&folder).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/driver.rs");
+        // Built beside and then renamed, as another process may be using the last one.
+        let (new, library) = (folder.join("new.so"), folder.join("libcuda.so"));
+        let beside = Path::new(env!("CARGO")).with_file_name("rustc");
+        let rustc = if beside.exists() { beside } else { PathBuf::from("rustc") };
+        let built = Command::new(rustc)
+            .args(["--edition", "2024", "--crate-type", "cdylib", "-O", "-o"])
+            .args([&new, &source])
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        std::fs::rename(new, library).unwrap();
+        folder
+    });
+    let others = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    format!("{}:{others}", folder.display())
+}
