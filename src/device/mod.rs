@@ -3,6 +3,7 @@
 
 mod batch;
 pub mod cuda;
+mod dlpack;
 mod host;
 mod stages;
 mod transform;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 pub use batch::{DeviceBatch, DeviceTensor, Memory};
 pub use cuda::CudaError;
+pub use dlpack::Dlpack;
 pub use host::host;
 pub use stages::{cast, crop, download, flip, kernel, normalize, upload};
 pub use transform::{Kernel, NoVariable, NotHere, Transform};

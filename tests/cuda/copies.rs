@@ -136,3 +136,33 @@ fn copies_go_on_while_kernels_run() {
         gpu.check_clean();
     });
 }
+
+#[test]
+fn another_library_takes_a_tensor_without_a_copy() {
+    on_gpu("copies::another_library_takes_a_tensor_without_a_copy", |gpu| {
+        gpu.set("copy_latency_s", 2e-3);
+        let device = cuda::open(0).unwrap();
+        let stream = Arc::new(device.stream().unwrap());
+        let as_device: Arc<dyn Device> = Arc::clone(&device) as _;
+        let upload = || batches(as_device.host_pool(), 20).then(device::upload(&as_device));
+        for of in [Some(&stream), None] {
+            for batch in upload().run().unwrap() {
+                let (_, tensors, _) = batch.unwrap().into_parts();
+                for tensor in tensors {
+                    let dlpack = tensor.into_dlpack(of.map(Arc::clone)).unwrap();
+                    let taken = dlpack.validate().unwrap();
+                    assert_eq!(taken.shape(), [8, 512]);
+                    assert_eq!(taken.device(), dlpark::ffi::DLDevice::cuda(0));
+                    assert!(taken.data_ptr() as u64 > 1 << 60, "the GPU's own address");
+                }
+            }
+        }
+        let on_host = batch(&Pool::default(), 3, 2, 2).into_parts().0.pop().unwrap().into_dlpack();
+        #[expect(unsafe_code, reason = "the protocol does not say how much memory is there")]
+        // SAFETY: the tensor was made with as many elements.
+        let elements = unsafe { on_host.validate().unwrap().cpu_slice::<f32>().unwrap() };
+        assert_eq!(elements, [3.0, 4.0, 5.0, 6.0]);
+        drop((stream, as_device, device));
+        gpu.check_clean();
+    });
+}

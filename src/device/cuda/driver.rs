@@ -333,6 +333,11 @@ impl Block {
     pub(super) fn address(&self) -> u64 {
         self.at
     }
+
+    /// The GPU's number.
+    pub(super) fn ordinal(&self) -> i32 {
+        self.context.device
+    }
 }
 
 impl Drop for Block {

@@ -54,6 +54,12 @@ pub enum CudaError {
         /// How much was wanted.
         bytes: u64,
     },
+    /// A tensor is not on a GPU.
+    #[error("`{tensor}` is not on a GPU: put `device.upload` before this stage")]
+    Elsewhere {
+        /// The tensor.
+        tensor: String,
+    },
     /// A kernel can't be used.
     #[error("kernel `{name}`: {why}")]
     Kernel {

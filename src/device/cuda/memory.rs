@@ -115,6 +115,11 @@ impl CudaMemory {
         self.uses.lock().iter().try_for_each(|use_| stream.wait(use_))
     }
 
+    /// Waits until its bytes are there.
+    pub(super) fn arrived(&self) -> Result<(), CudaError> {
+        self.ready.reached()
+    }
+
     pub(super) fn used(&self, until: Arc<Event>) {
         let mut uses = self.uses.lock();
         uses.retain(|use_| !matches!(use_.happened(), Ok(true)));

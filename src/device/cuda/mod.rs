@@ -10,6 +10,7 @@
 
 mod driver;
 mod error;
+mod exported;
 mod kernel;
 mod lane;
 mod memory;
@@ -24,6 +25,7 @@ use parking_lot::Mutex;
 pub use driver::Stream;
 use driver::{Context, Pinned};
 pub use error::CudaError;
+pub(crate) use exported::Exported;
 use kernel::Kernels;
 use lane::CudaLane;
 use memory::Blocks;
