@@ -330,6 +330,15 @@ fn kernel(name: &str, arguments: &[Vec<u8>], data: &[Option<Arc<Mutex<Vec<u8>>>>
                 x.copy_from_slice(&new.to_le_bytes());
             }
         }
+        "spin" => std::thread::sleep(Duration::from_nanos(word(&arguments[1]))),
+        "checksum" => {
+            let (n, from, mut to) = (word(&arguments[2]) as usize, block(0), block(1));
+            let words = from.chunks_exact(4).take(n);
+            let more: u64 =
+                words.map(|bytes| u64::from(u32::from_le_bytes(bytes.try_into().unwrap()))).sum();
+            let sum = word(&to[..8]).wrapping_add(more);
+            to[..8].copy_from_slice(&sum.to_le_bytes());
+        }
         "normalize_f64" => {
             let (n, mut of) = (word(&arguments[1]) as usize, block(0));
             for x in of[..n * 8].chunks_exact_mut(8) {
@@ -709,6 +718,21 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: usize, from: u64, bytes: usize
     let Some((_, block)) = world.block(from) else { return INVALID_VALUE };
     let from = Arc::clone(&block.data);
     world.tell(stream, Op::Download { from, to, bytes })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
+    to: u64,
+    from: u64,
+    bytes: usize,
+    stream: usize,
+) -> Code {
+    let mut world = enter!("copying on the GPU");
+    world.begin(stream);
+    let bytes = bytes as u64;
+    let fine = world.access(stream, from, bytes, false, "a copy on the GPU")
+        && world.access(stream, to, bytes, true, "a copy on the GPU");
+    if fine { OK } else { INVALID_VALUE }
 }
 
 #[unsafe(no_mangle)]

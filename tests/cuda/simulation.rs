@@ -105,6 +105,14 @@ fn library_path() -> String {
         std::fs::rename(new, library).unwrap();
         folder
     });
-    let others = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    format!("{}:{others}", folder.display())
+    // Where `src/device/kernels/build.py` puts NVIDIA's compiler.
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = cache.or_else(home).unwrap_or_default().join("forebay");
+    let versions = std::fs::read_dir(&cache).into_iter().flatten().flatten();
+    let compiler = versions.map(|entry| entry.path().join("nvidia/cuda_nvrtc/lib"));
+    let folders = std::iter::once(folder.clone()).chain(compiler.filter(|path| path.exists()));
+    let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = folders.chain(std::env::split_paths(&others).collect::<Vec<_>>());
+    std::env::join_paths(folders).unwrap().into_string().unwrap()
 }

@@ -118,3 +118,39 @@ fn memory_is_used_again_only_after_its_last_use() {
         gpu.check_clean();
     });
 }
+
+#[test]
+fn a_kernel_from_source_is_compiled() {
+    on_gpu("transforms::a_kernel_from_source_is_compiled", |gpu| {
+        let kernel = |body: &str| Kernel {
+            name: "scale".to_owned(),
+            source: format!(
+                "extern \"C\" __global__ void scale(float *x, unsigned long long n, float by) {{\n\
+                     unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;\n\
+                     for (; i < n; i += (unsigned long long)gridDim.x * blockDim.x) {body};\n}}\n"
+            ),
+            variables: Vec::new(),
+            numbers: vec![2.0],
+            block: 256,
+        };
+        let device = device::named("cuda:0").unwrap();
+        let on = || batches(device.host_pool(), 4).then(device::upload(&device));
+        let run = |body| on().then(device::kernel(kernel(body))).run().unwrap();
+        let wrong = run("x[i] *= bye").drain().unwrap_err().to_string();
+        if wrong.contains("libnvrtc.so") {
+            println!(
+                "figure: skipped, as NVRTC is not here: `python3 src/device/kernels/build.py` gets it"
+            );
+        } else {
+            assert!(
+                wrong.contains("does not compile") && wrong.contains("\"bye\" is undefined"),
+                "{wrong}"
+            );
+            let first: Vec<_> =
+                run("x[i] *= by").map(|batch| elements(&batch.unwrap())[1]).collect();
+            assert_eq!(first, [2.0, 4.0, 6.0, 8.0]);
+        }
+        drop(device);
+        gpu.check_clean();
+    });
+}

@@ -400,8 +400,8 @@ impl Drop for Pinned {
     }
 }
 
-/// Kernels that the GPU has loaded.
-pub(super) struct Module {
+/// Kernels that a GPU has loaded.
+pub struct Module {
     raw: sys::CUmodule,
     context: Arc<Context>,
 }
@@ -413,12 +413,16 @@ unsafe impl Sync for Module {}
 
 /// A kernel's argument.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Argument {
+pub enum Argument {
+    /// An address on the GPU.
     Address(u64),
+    /// An `unsigned long long`.
     U64(u64),
+    /// A `float`.
     F32(f32),
+    /// A `double`.
     F64(f64),
-    /// Eight numbers, handed over as one struct.
+    /// Eight `long long`s, handed over as one struct.
     Eight([i64; 8]),
 }
 
@@ -435,7 +439,26 @@ impl Module {
         Ok(Module { raw, context: Arc::clone(context) })
     }
 
-    /// Tells `stream` to run a kernel for `elements` elements, in blocks of `block` threads.
+    /// Tells `stream` to run a kernel for `elements` elements, in blocks of `block` threads. Kernels
+    /// stride over the elements that the largest grid has no thread for.
+    ///
+    /// # Errors
+    /// There is no kernel of that name, or the GPU failed.
+    ///
+    /// # Safety
+    /// The arguments are those that the kernel takes, and it keeps to the memory that it is given: for
+    /// batches that of a [`View`](super::View) that is there until the stream was told.
+    pub unsafe fn run(
+        &self,
+        stream: &Stream,
+        name: &str,
+        elements: u64,
+        block: u32,
+        arguments: &[Argument],
+    ) -> Result<(), CudaError> {
+        self.launch(stream, name, elements, block, &mut arguments.to_vec())
+    }
+
     pub(super) fn launch(
         &self,
         stream: &Stream,
@@ -453,7 +476,6 @@ impl Module {
         // SAFETY: the module is alive.
         let function = unsafe { result::module::get_function(self.raw, c_name) };
         let function = function.map_err(|error| wrong(format!("not found: {}", text(error))))?;
-        // Kernels stride over what is left beyond the largest grid.
         let grid = elements.div_ceil(u64::from(block)).min(1 << 20) as u32;
         let mut pointers: Vec<*mut c_void> = arguments
             .iter_mut()

@@ -8,8 +8,8 @@ use super::driver::{Context, Module};
 use super::error::CudaError;
 use crate::device::transform::Kernel;
 
-/// Ours: see `src/device/kernels/build.py`.
-const BUILT_IN: &str = include_str!("../kernels/kernels.ptx");
+/// Ours, as PTX: those of the device stages, and two for measurements.
+pub const KERNELS: &str = include_str!("../kernels/kernels.ptx");
 
 /// Threads of a block of our kernels.
 pub(super) const BLOCK: u32 = 256;
@@ -19,7 +19,7 @@ pub(super) struct Kernels(Module);
 
 impl Kernels {
     pub(super) fn load(context: &Arc<Context>) -> Result<Self, CudaError> {
-        Ok(Kernels(Module::load(context, BUILT_IN)?))
+        Ok(Kernels(Module::load(context, KERNELS)?))
     }
 
     pub(super) fn built_in(&self) -> &Module {

@@ -22,10 +22,11 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-pub use driver::Stream;
+pub use driver::{Argument, Module, Stream};
 use driver::{Context, Pinned};
 pub use error::CudaError;
 pub(crate) use exported::Exported;
+pub use kernel::KERNELS;
 use kernel::Kernels;
 use lane::CudaLane;
 use memory::Blocks;
@@ -106,6 +107,14 @@ impl Cuda {
     /// It failed.
     pub fn stream(&self) -> Result<Stream, CudaError> {
         Stream::new(&self.context)
+    }
+
+    /// Loads kernels from PTX; ours are `cuda::KERNELS`.
+    ///
+    /// # Errors
+    /// The GPU refuses them.
+    pub fn load(&self, ptx: &str) -> Result<Module, CudaError> {
+        Module::load(&self.context, ptx)
     }
 
     /// The stream of another library, by its handle (a `CUstream`).

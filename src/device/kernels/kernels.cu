@@ -80,3 +80,18 @@ struct Eight { i64 of[8]; };
         }                                                                                         \
     }
 PICK(1, u8) PICK(2, u16) PICK(4, u32) PICK(8, u64)
+
+// For measurements: keeps one multiprocessor busy for so long.
+extern "C" __global__ void spin(u64 n, u64 ns) {
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    u64 begun, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begun));
+    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); while (now - begun < ns);
+}
+
+// For measurements: adds the words of a tensor to `sum`.
+extern "C" __global__ void checksum(const u32 *in, u64 *sum, u64 n) {
+    u64 of_thread = 0;
+    EACH(i, n) of_thread += in[i];
+    atomicAdd(sum, of_thread);
+}
