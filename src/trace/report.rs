@@ -123,6 +123,10 @@ fn on_device(device: &DeviceStats) -> Option<String> {
             bytes(per_s),
         ));
     }
+    if device.overlap_ns > 0 {
+        let share = device.overlap_ns as f64 / device.copy_ns.max(1) as f64;
+        parts.push(format!("{} of that while kernels ran", percent(share)));
+    }
     if device.kernel_batches > 0 {
         parts.push(format!(
             "ran kernels on {} batches, {} each",

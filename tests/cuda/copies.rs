@@ -126,6 +126,9 @@ fn copies_go_on_while_kernels_run() {
         let stats = run.close();
         assert_eq!(stats.stages[2].device.pageable_copies, 0);
         drop(device);
+        let copies = stats.stages[2].device;
+        let share = copies.overlap_ns as f64 / copies.copy_ns as f64;
+        assert!(share > 0.5, "{copies:?}");
         let each_ms = gpu.count("kernel_span_s") / (n - 1) as f64 * 1e3;
         let overlapped = gpu.count("overlapped");
         println!(

@@ -44,6 +44,7 @@ struct UnderWay {
 impl CudaLane {
     pub(super) fn new(cuda: Arc<Cuda>, worker: &Worker) -> Result<Self, CudaError> {
         let stream = cuda.stream()?;
+        cuda.timeline.begin(&stream)?;
         let (under_way, worker) = (VecDeque::new(), worker.clone());
         Ok(CudaLane {
             cuda,
@@ -73,8 +74,10 @@ impl CudaLane {
             let took = done.until.since(&done.from)?;
             if done.uploads.is_empty() {
                 self.meter().ran(took);
+                self.cuda.timeline.computed(&done.from, &done.until)?;
             } else {
                 self.meter().copied(took, done.bytes);
+                self.cuda.timeline.copied(&done.from, &done.until, &self.worker)?;
             }
         }
         Ok(())

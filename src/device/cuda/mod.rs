@@ -14,6 +14,7 @@ mod exported;
 mod kernel;
 mod lane;
 mod memory;
+mod timeline;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -31,6 +32,7 @@ use kernel::Kernels;
 use lane::CudaLane;
 use memory::Blocks;
 pub use memory::{CudaMemory, View};
+use timeline::Timeline;
 
 use super::{Device, Lane};
 use crate::fault::Result;
@@ -44,6 +46,7 @@ pub struct Cuda {
     host: Pool,
     blocks: Arc<Blocks>,
     kernels: Kernels,
+    timeline: Timeline,
     /// This, for the batches that are on it.
     this: Weak<Cuda>,
 }
@@ -76,6 +79,7 @@ pub fn open(ordinal: usize) -> Result<Arc<Cuda>, CudaError> {
         context,
         host,
         kernels,
+        timeline: Timeline::default(),
         this: Weak::clone(this),
     });
     open.insert(ordinal, Arc::downgrade(&cuda));
