@@ -561,6 +561,7 @@ fn settle() {
     clocks.iter().for_each(|clock| join(&mut world.host, clock));
 }
 
+#[cfg(not(without_host_memory))]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostAlloc(to: *mut *mut c_void, bytes: usize, flags: c_uint) -> Code {
     let mut world = enter!("pinning");

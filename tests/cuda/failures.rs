@@ -3,7 +3,7 @@
 use forebay::device::cuda;
 use forebay::prelude::*;
 
-use super::simulation::{Gpu, on_gpu, on_gpu_with};
+use super::simulation::{Gpu, on_gpu, on_gpu_of, on_gpu_with};
 use super::support::batches;
 
 #[test]
@@ -43,6 +43,16 @@ fn a_driver_that_is_too_old_says_what_is_needed() {
     on_gpu_with(name, &[("SIMULATED_VERSION", "11080")], |_| {
         let error = device::named("cuda:0").unwrap_err().to_string();
         assert!(error.contains("serves CUDA 11.8, and 12.0 or newer is needed"), "{error}");
+        assert_eq!(device::auto().name(), "host");
+    });
+}
+
+#[test]
+fn a_driver_that_lacks_a_function_says_which() {
+    let name = "failures::a_driver_that_lacks_a_function_says_which";
+    on_gpu_of(name, &["--cfg", "without_host_memory"], |_| {
+        let error = device::named("cuda:0").unwrap_err().to_string();
+        assert!(error.contains("the driver has no function `cuMemHostAlloc`"), "{error}");
         assert_eq!(device::auto().name(), "host");
     });
 }

@@ -1,7 +1,7 @@
 //! Tests that run on a simulated GPU: each in a process of its own, whose `libcuda.so` is
 //! `driver.rs`, built once by rustc.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -61,6 +61,15 @@ impl Gpu {
 
 /// Runs `test` on a simulated GPU, with these variables of the environment; `name` is the test's own.
 pub(crate) fn on_gpu_with(name: &str, environment: &[(&str, &str)], test: impl FnOnce(&Gpu)) {
+    run(name, environment, &[], test);
+}
+
+/// The same with a driver that is built with these arguments.
+pub(crate) fn on_gpu_of(name: &str, driver: &[&str], test: impl FnOnce(&Gpu)) {
+    run(name, &[], driver, test);
+}
+
+fn run(name: &str, environment: &[(&str, &str)], driver: &[&str], test: impl FnOnce(&Gpu)) {
     if std::env::var_os(INSIDE).is_some() {
         test(&Gpu(()));
         return;
@@ -68,7 +77,7 @@ pub(crate) fn on_gpu_with(name: &str, environment: &[(&str, &str)], test: impl F
     let exe = std::env::current_exe().unwrap();
     let mut command = Command::new(exe);
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
-    command.env("LD_LIBRARY_PATH", library_path()).env(INSIDE, "1");
+    command.env("LD_LIBRARY_PATH", library_path(driver)).env(INSIDE, "1");
     command.envs(environment.iter().copied());
     let output = command.output().unwrap();
     let (stdout, stderr) =
@@ -86,25 +95,12 @@ pub(crate) fn on_gpu(name: &str, test: impl FnOnce(&Gpu)) {
     on_gpu_with(name, &[], test);
 }
 
-fn library_path() -> String {
+fn library_path(driver: &[&str]) -> OsString {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let folder = BUILT.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulated-gpu");
-        std::fs::create_dir_all(&folder).unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/driver.rs");
-        // Built beside and then renamed, as another process may be using the last one.
-        let (new, library) = (folder.join("new.so"), folder.join("libcuda.so"));
-        let beside = Path::new(env!("CARGO")).with_file_name("rustc");
-        let rustc = if beside.exists() { beside } else { PathBuf::from("rustc") };
-        let built = Command::new(rustc)
-            .args(["--edition", "2024", "--crate-type", "cdylib", "-O", "-o"])
-            .args([&new, &source])
-            .output()
-            .unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        std::fs::rename(new, library).unwrap();
-        folder
-    });
+    let folder = match driver {
+        [] => BUILT.get_or_init(|| build("simulated-gpu", &[])).clone(),
+        arguments => build(&arguments.join("-"), arguments),
+    };
     // Where `src/device/kernels/build.py` puts NVIDIA's compiler.
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
@@ -114,5 +110,25 @@ fn library_path() -> String {
     let folders = std::iter::once(folder.clone()).chain(compiler.filter(|path| path.exists()));
     let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let folders = folders.chain(std::env::split_paths(&others).collect::<Vec<_>>());
-    std::env::join_paths(folders).unwrap().into_string().unwrap()
+    std::env::join_paths(folders).unwrap()
+}
+
+/// Builds the driver into a folder of this name.
+fn build(name: &str, arguments: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/driver.rs");
+    // Built beside and then renamed, as another process may be using the last one.
+    let (new, library) = (folder.join("new.so"), folder.join("libcuda.so"));
+    let beside = Path::new(env!("CARGO")).with_file_name("rustc");
+    let rustc = if beside.exists() { beside } else { PathBuf::from("rustc") };
+    let built = Command::new(rustc)
+        .args(["--edition", "2024", "--crate-type", "cdylib", "-O", "-o"])
+        .args([&new, &source])
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    std::fs::rename(new, library).unwrap();
+    folder
 }

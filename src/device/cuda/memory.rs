@@ -136,6 +136,19 @@ impl CudaMemory {
     /// bytes have arrived, and the memory is used again only after what the stream was told meanwhile.
     /// The host waits for nothing.
     ///
+    /// A batch can't be let go of while something works on it:
+    ///
+    /// ```compile_fail,E0505
+    /// use forebay::device::cuda::Stream;
+    /// use forebay::prelude::*;
+    ///
+    /// fn too_late(batch: DeviceBatch, stream: &Stream) -> Option<u64> {
+    ///     let view = batch.tensors()[0].memory().as_cuda()?.on(stream).ok()?;
+    ///     drop(batch);
+    ///     Some(view.address())
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// The GPU failed.
     pub fn on<'a>(&'a self, stream: &'a Stream) -> Result<View<'a>, CudaError> {

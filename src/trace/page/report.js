@@ -105,6 +105,8 @@ const bytesPerSecond = orDash((value) => `${scaled(value, BYTES)}/s`);
 const amount = orDash((value) => scaled(value, PLAIN));
 const count = orDash(grouped);
 const percent = orDash(wholePercent);
+const each = (ns, n) => (n > 0 ? ms(ns / n / 1e6) : DASH);
+const shareOf = (part, whole) => (whole > 0 ? percent(part / whole) : DASH);
 
 // The mean with up to two neighbours on each side: batches come in bursts.
 const smooth = (values) => values.map((_, i) => mean(values.slice(Math.max(i - 2, 0), i + 3)));
@@ -207,6 +209,7 @@ function completeStage(stage, series) {
     histogram: stage.histogram ?? [],
     buffer: stage.buffer ?? {},
     traffic: stage.traffic ?? {},
+    device: stage.device ?? {},
     slowest: stage.slowest ?? [],
     failures: stage.failures ?? [],
     series: series ?? {},
@@ -750,6 +753,18 @@ const FIGURES = [
       ['requests', (s) => count(s.traffic.requests)],
       ['bytes received', (s) => bytes(s.traffic.bytes)],
       ['throttled', (s) => count(s.traffic.throttled)],
+    ],
+  ],
+  [
+    'On its device',
+    [
+      ['batches copied', (s) => count(s.device.copies)],
+      ['bytes copied', (s) => bytes(s.device.copied_bytes)],
+      ['a copy took', (s) => each(s.device.copy_ns, s.device.copies)],
+      ['of that beside kernels', (s) => shareOf(s.device.overlap_ns, s.device.copy_ns)],
+      ['tensors pinned by a copy', (s) => count(s.device.pageable_copies)],
+      ['batches in kernels', (s) => count(s.device.kernel_batches)],
+      ['kernels of a batch took', (s) => each(s.device.kernel_ns, s.device.kernel_batches)],
     ],
   ],
 ];
