@@ -205,26 +205,59 @@ fn a_failed_run_ends_with_1_and_a_skipping_one_with_3() {
     assert_eq!(json["ended"], "finished");
 }
 
-/// F45: the first signal stops the run, and its figures are told.
+/// A run that goes on until it is interrupted, once it has begun to read.
+fn endless(args: &[&str]) -> std::process::Child {
+    let args = [&["run", QUICKSTART, "--set", "epochs=100000", "--format", "json"], args].concat();
+    let run = forebay(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let run = run.expect("started");
+    wait(Duration::from_millis(1500));
+    run
+}
+
+fn kill(run: &std::process::Child, signal: &str) {
+    let killed = Command::new("kill").args(["-s", signal, &run.id().to_string()]).status();
+    assert!(killed.expect("kill runs").success());
+}
+
+/// F45: the first signal stops the sources; what is under way is delivered, and the figures are told.
 #[test]
-fn an_interrupted_run_ends_at_once_with_130_and_its_figures() {
-    for signal in ["INT", "TERM"] {
-        let run = forebay(&["run", QUICKSTART, "--set", "epochs=100000", "--format", "json"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("started");
-        wait(Duration::from_millis(1500));
-        let killed = Command::new("kill").args(["-s", signal, &run.id().to_string()]).status();
-        assert!(killed.expect("kill runs").success());
+fn an_interrupted_run_delivers_what_is_under_way_and_tells_its_figures() {
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let run = endless(&["--set", "windows.buffer=4", "--set", "fetch.buffer=4"]);
+        kill(&run, signal);
         let start = Instant::now();
         let done = run.wait_with_output().expect("ended");
         assert!(start.elapsed() < Duration::from_secs(10));
-        assert_eq!(done.status.code(), Some(130), "{signal} {}", stderr(&done));
+        assert_eq!(done.status.code(), Some(code), "{signal} {}", stderr(&done));
         let json: Value = serde_json::from_slice(&done.stdout).expect("JSON");
-        assert_eq!(json["error"], Value::Null);
+        assert_eq!((&json["error"], &json["ended"]), (&Value::Null, &"stopped".into()));
+        assert_eq!(json["abandoned"], 0);
+        // What the source gave is what every stage took, and what the consumer received.
+        let stages = json["stages"].as_array().expect("stages");
+        let read = &stages[0]["items"];
+        assert!(read.as_u64() > Some(0), "{json}");
+        assert!(stages.iter().all(|stage| stage["items"] == *read), "{json}");
+        assert_eq!(json["batches"], *read);
         assert!(stderr(&done).contains("interrupted"));
     }
+}
+
+#[test]
+fn the_second_signal_ends_a_run_at_once() {
+    // What is under way takes forever: one request a minute.
+    let run = endless(&["--set", "fetch.rate=1/min"]);
+    for signal in ["INT", "TERM"] {
+        kill(&run, signal);
+        wait(Duration::from_millis(500));
+    }
+    let start = Instant::now();
+    let done = run.wait_with_output().expect("ended");
+    assert!(start.elapsed() < Duration::from_secs(5));
+    assert_eq!(done.status.code(), Some(130));
+    let told = stderr(&done);
+    assert!(told.starts_with("stopping: ") && told.contains("\nstopping at once\n"), "{told}");
+    let json: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    assert_eq!((&json["error"], &json["ended"]), (&Value::Null, &"cancelled".into()));
 }
 
 #[expect(clippy::disallowed_methods, reason = "the run needs a while to be in the middle")]

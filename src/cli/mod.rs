@@ -2,7 +2,7 @@
 //! the same commands with their stages in them.
 //!
 //! Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 the run failed, 2 the file or the
-//! command is wrong, 3 done but items were skipped, 130 interrupted.
+//! command is wrong, 3 done but items were skipped, 130 interrupted, 143 terminated.
 
 mod bench;
 mod check;
@@ -92,6 +92,7 @@ enum Exit {
     Wrong = 2,
     Skipped = 3,
     Interrupted = 130,
+    Terminated = 143,
 }
 
 /// The command line with the operators of `catalog`: a binary's whole `main`.
