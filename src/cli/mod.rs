@@ -7,7 +7,9 @@
 mod bench;
 mod check;
 mod diff;
+mod explain;
 mod files;
+mod graph;
 mod interrupt;
 mod job;
 mod metrics;
@@ -54,6 +56,7 @@ enum Command {
     Check(check::Args),
     /// Says what one pass over a pipeline's windows will cost, without reading any data
     Plan(plan::Args),
+    Graph(graph::Args),
     /// Lists the runs that were kept
     Runs(runs::Args),
     /// Makes a page about a run that was kept: one HTML file that needs nothing else
@@ -64,6 +67,7 @@ enum Command {
     Bench(bench::Args),
     /// Lists the operators that a pipeline can be built of
     Ops(ops::Args),
+    Explain(explain::Args),
     /// Prints the JSON Schema of definitions, for editors: begin a file with
     /// `# yaml-language-server: $schema=forebay.schema.json`
     Schema,
@@ -120,11 +124,13 @@ pub fn main(catalog: Catalog) -> ExitCode {
                 Command::Top(args) => top::top(&args),
                 Command::Check(args) => check::check(&args, &catalog),
                 Command::Plan(args) => plan::plan(&args, &catalog),
+                Command::Graph(args) => graph::graph(&args, &catalog),
                 Command::Runs(args) => runs::runs(&args),
                 Command::Report(args) => report::report(&args),
                 Command::Diff(args) => diff::diff(&args),
                 Command::Bench(args) => bench::bench(&args, &catalog),
                 Command::Ops(args) => ops::ops(&args, &catalog),
+                Command::Explain(args) => explain::explain(&args),
                 Command::Schema => {
                     terminal::out_json(&catalog.schema());
                     Exit::Done

@@ -69,6 +69,11 @@ pub(super) fn has_color() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
+/// The same of stdout.
+pub(super) fn out_has_color() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
 /// A JSON value, on stdout.
 pub(super) fn out_json(value: &impl serde::Serialize) {
     match serde_json::to_string_pretty(value) {
@@ -81,5 +86,7 @@ pub(super) fn out_json(value: &impl serde::Serialize) {
 pub(super) fn say_problems(problems: &Problems) {
     say(&problems.render(has_color(), 100));
     let n = problems.len();
-    say(&format!("{n} {}\n", if n == 1 { "problem" } else { "problems" }));
+    let noun = if n == 1 { "problem" } else { "problems" };
+    let first = problems.codes().next().unwrap_or_default();
+    say(&format!("{n} {noun}; for more: forebay explain {first}\n"));
 }
