@@ -329,7 +329,8 @@ fn every_pipeline_runs() {
     let folder = tempfile::tempdir().expect("a folder");
     for entry in std::path::Path::new("pipelines").read_dir().expect("a folder").flatten() {
         let file = entry.path();
-        if file.extension().is_some_and(|extension| extension == "yaml") {
+        let is_cases = file.to_string_lossy().ends_with(".test.yaml");
+        if !is_cases && file.extension().is_some_and(|extension| extension == "yaml") {
             let file = file.canonicalize().expect("there");
             let args = ["run", file.to_str().expect("UTF-8"), "--format", "json"];
             let done = forebay(&args).current_dir(&folder).output().expect("started");

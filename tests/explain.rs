@@ -64,6 +64,15 @@ fn tried(text: &str, plans: bool) -> Option<Problems> {
     tried.err()
 }
 
+/// A command that is right, or wrong in the way that `code` names.
+fn tried_by(args: &[&str], code: &str, is_right: bool) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let done = command.args(args).output().expect("started");
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.success(), is_right, "{code} {done:?}");
+    assert_eq!(told.contains(&format!("forebay explain {code}")), !is_right, "{code} {told}");
+}
+
 #[test]
 fn every_wrong_example_is_wrong_in_its_own_way_and_every_right_one_is_right() {
     for (code, page) in pages() {
@@ -75,15 +84,21 @@ fn every_wrong_example_is_wrong_in_its_own_way_and_every_right_one_is_right() {
                 assert_eq!(found.into_iter().collect::<Vec<_>>(), [&*code], "{problems}");
                 assert!(tried(right, plans).is_none(), "{code} {:?}", tried(right, plans));
             }
+            _ if code == "forebay::case" => {
+                for (fence, is_right) in [("cases wrong", false), ("cases right", true)] {
+                    let folder = tempfile::tempdir().expect("a folder");
+                    let file = folder.path().join("quickstart.yaml");
+                    std::fs::copy("pipelines/quickstart.yaml", &file).expect("copied");
+                    let cases = example(&page, fence).expect("cases");
+                    std::fs::write(file.with_extension("test.yaml"), cases).expect("written");
+                    tried_by(&["test", file.to_str().expect("UTF-8")], &code, is_right);
+                }
+            }
             _ => {
                 for (fence, is_right) in [("sh wrong", false), ("sh right", true)] {
                     let line = example(&page, fence).unwrap_or_else(|| panic!("{code} {fence}"));
                     let args = line.split_whitespace().skip(1).chain(["--limit", "1"]);
-                    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-                    let done = command.args(args).output().expect("started");
-                    let told = String::from_utf8_lossy(&done.stderr);
-                    assert_eq!(done.status.success(), is_right, "{code} {told}");
-                    assert_eq!(told.contains(&format!("forebay explain {code}")), !is_right);
+                    tried_by(&args.collect::<Vec<_>>(), &code, is_right);
                 }
             }
         }

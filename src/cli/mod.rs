@@ -26,6 +26,7 @@ mod report;
 mod run;
 mod runs;
 mod terminal;
+mod test;
 mod top;
 
 use std::process::ExitCode;
@@ -57,6 +58,7 @@ enum Command {
     /// Says what one pass over a pipeline's windows will cost, without reading any data
     Plan(plan::Args),
     Graph(graph::Args),
+    Test(test::Args),
     /// Lists the runs that were kept
     Runs(runs::Args),
     /// Makes a page about a run that was kept: one HTML file that needs nothing else
@@ -125,6 +127,7 @@ pub fn main(catalog: Catalog) -> ExitCode {
                 Command::Check(args) => check::check(&args, &catalog),
                 Command::Plan(args) => plan::plan(&args, &catalog),
                 Command::Graph(args) => graph::graph(&args, &catalog),
+                Command::Test(args) => test::test(&args, &catalog),
                 Command::Runs(args) => runs::runs(&args),
                 Command::Report(args) => report::report(&args),
                 Command::Diff(args) => diff::diff(&args),

@@ -4,6 +4,7 @@
 mod any;
 mod args;
 mod builtin;
+mod cases;
 mod catalog;
 mod check;
 mod explain;
@@ -22,6 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use any::{AnyPipeline, AnyRunning, FlowType};
+pub(crate) use cases::{Case, Expect, cases};
 use catalog::{BuildError, Made};
 pub use catalog::{Catalog, Context, Operator};
 use check::{Checked, Step};

@@ -82,6 +82,14 @@ impl Problems {
         self.list.iter().map(|problem| problem.code)
     }
 
+    /// What each says, with its help.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = String> {
+        self.list.iter().map(|problem| match &problem.help {
+            Some(help) => format!("{} ({help})", problem.message),
+            None => problem.message.clone(),
+        })
+    }
+
     /// As people read them, with the lines of the file, in `width` columns.
     pub fn render(&self, color: bool, width: usize) -> String {
         let theme = match color {
