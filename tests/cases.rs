@@ -109,3 +109,13 @@ fn cases_that_can_not_be_read_are_told_before_any_runs() {
     assert!(text(&done.stderr).contains("can't read `pipelines/windows.test.yaml`"), "{done:?}");
     assert_eq!(done.status.code(), Some(2));
 }
+
+/// The shell finds cases, too, for `forebay check pipelines/*.yaml`.
+#[test]
+fn check_reads_cases() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let args = ["check", "pipelines/quickstart.yaml", "pipelines/quickstart.test.yaml"];
+    let done = command.args(args).output().expect("started");
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert!(text(&done.stdout).contains("  4 cases  "), "{done:?}");
+}

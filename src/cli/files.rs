@@ -30,7 +30,7 @@ fn is_yaml(path: &Path) -> bool {
 }
 
 /// Whether a file holds cases, by its name: `quickstart.test.yaml`.
-fn is_cases(path: &Path) -> bool {
+pub(super) fn is_cases(path: &Path) -> bool {
     let stem = path.file_stem().map(Path::new);
     is_yaml(path) && stem.and_then(Path::extension).is_some_and(|extension| extension == "test")
 }

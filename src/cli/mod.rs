@@ -13,6 +13,7 @@ mod graph;
 mod interrupt;
 mod job;
 mod metrics;
+mod new;
 mod ops;
 #[cfg(feature = "otlp")]
 mod otlp;
@@ -49,6 +50,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    New(new::NewArgs),
+    Init(new::InitArgs),
     /// Runs a pipeline and reports where its time went
     Run(run::Args),
     /// Shows a run that goes on, where its time goes now, and changes its workers
@@ -122,6 +125,8 @@ pub fn main(catalog: Catalog) -> ExitCode {
             };
             log(telemetry.as_ref());
             match command {
+                Command::New(args) => new::new(&args),
+                Command::Init(args) => new::init(&args),
                 Command::Run(args) => run::run(&args, &catalog, telemetry),
                 Command::Top(args) => top::top(&args),
                 Command::Check(args) => check::check(&args, &catalog),
