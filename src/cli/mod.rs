@@ -7,6 +7,7 @@
 mod bench;
 mod check;
 mod diff;
+mod doctor;
 mod explain;
 mod files;
 mod graph;
@@ -73,6 +74,7 @@ enum Command {
     /// Lists the operators that a pipeline can be built of
     Ops(ops::Args),
     Explain(explain::Args),
+    Doctor(doctor::Args),
     /// Prints the JSON Schema of definitions, for editors: begin a file with
     /// `# yaml-language-server: $schema=forebay.schema.json`
     Schema,
@@ -138,6 +140,7 @@ pub fn main(catalog: Catalog) -> ExitCode {
                 Command::Diff(args) => diff::diff(&args),
                 Command::Bench(args) => bench::bench(&args, &catalog),
                 Command::Ops(args) => ops::ops(&args, &catalog),
+                Command::Doctor(args) => doctor::doctor(&args, &catalog),
                 Command::Explain(args) => explain::explain(&args),
                 Command::Schema => {
                     terminal::out_json(&catalog.schema());
