@@ -17,7 +17,8 @@ pub(super) fn all() -> Vec<PathBuf> {
     all_yaml().into_iter().filter(|path| !is_cases(path)).collect()
 }
 
-fn all_yaml() -> Vec<PathBuf> {
+/// All files of YAML in `pipelines/`.
+pub(super) fn all_yaml() -> Vec<PathBuf> {
     let Ok(entries) = Path::new("pipelines").read_dir() else { return Vec::new() };
     let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     files.retain(|path| is_yaml(path));

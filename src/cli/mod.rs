@@ -10,6 +10,7 @@ mod diff;
 mod doctor;
 mod explain;
 mod files;
+mod fmt;
 mod graph;
 mod interrupt;
 mod job;
@@ -61,6 +62,7 @@ enum Command {
     Check(check::Args),
     /// Says what one pass over a pipeline's windows will cost, without reading any data
     Plan(plan::Args),
+    Fmt(fmt::Args),
     Graph(graph::Args),
     Test(test::Args),
     /// Lists the runs that were kept
@@ -133,6 +135,7 @@ pub fn main(catalog: Catalog) -> ExitCode {
                 Command::Top(args) => top::top(&args),
                 Command::Check(args) => check::check(&args, &catalog),
                 Command::Plan(args) => plan::plan(&args, &catalog),
+                Command::Fmt(args) => fmt::fmt(&args),
                 Command::Graph(args) => graph::graph(&args, &catalog),
                 Command::Test(args) => test::test(&args, &catalog),
                 Command::Runs(args) => runs::runs(&args),
