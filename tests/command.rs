@@ -223,11 +223,14 @@ fn kill(run: &std::process::Child, signal: &str) {
 #[test]
 fn an_interrupted_run_delivers_what_is_under_way_and_tells_its_figures() {
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
-        let run = endless(&["--set", "windows.buffer=4", "--set", "fetch.buffer=4"]);
+        // Little is under way, so that it is soon finished.
+        let little = ["windows", "fetch", "decode", "normalize"].map(|id| format!("{id}.buffer=2"));
+        let little = little.iter().flat_map(|buffer| ["--set", buffer]);
+        let run = endless(&little.chain(["--set", "fetch.workers=2"]).collect::<Vec<_>>());
         kill(&run, signal);
         let start = Instant::now();
         let done = run.wait_with_output().expect("ended");
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(60));
         assert_eq!(done.status.code(), Some(code), "{signal} {}", stderr(&done));
         let json: Value = serde_json::from_slice(&done.stdout).expect("JSON");
         assert_eq!((&json["error"], &json["ended"]), (&Value::Null, &"stopped".into()));
@@ -319,9 +322,32 @@ fn ops_lists_and_explains_operators() {
     assert!(text.contains("size (required, main)") && text.contains("- batch: <size>"), "{text}");
     let text = stdout(&output(&["ops", "--takes", "Encoded"]));
     assert!(text.contains("zarr.decode") && !text.contains("zarr.fetch"), "{text}");
+    assert_eq!(text, stdout(&output(&["ops", "list", "--takes", "Encoded"])));
+    assert_eq!(stdout(&output(&["ops", "batch"])), stdout(&output(&["ops", "show", "batch"])));
+    let done = output(&["ops", "list", "--takes", "Encodde"]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(stderr(&done).contains("did you mean `Encoded`?"), "{}", stderr(&done));
     let done = output(&["ops", "--format", "json"]);
     let json: Value = serde_json::from_slice(&done.stdout).expect("JSON");
     assert!(json["operators"].as_array().is_some_and(|all| all.len() > 8));
+}
+
+/// Names come first, then what has the word in its help or its arguments.
+#[test]
+fn ops_are_found_by_a_word() {
+    let names = |args: &[&str]| -> Vec<String> {
+        let done = output(&[&["ops", "search"], args, &["--format", "json"]].concat());
+        assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+        let json: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        let all = json["operators"].as_array().expect("a list").iter();
+        all.map(|operator| operator["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names(&["BATCH"])[..2], ["batch", "unbatch"]);
+    assert!(names(&["random"]).contains(&"shuffle".to_owned()));
+    assert_eq!(names(&["decode", "--yields", "Batch"]), ["zarr.decode"]);
+    let done = output(&["ops", "search", "xyzzy"]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(stderr(&done).contains("nothing is said of `xyzzy`"), "{}", stderr(&done));
 }
 
 #[test]

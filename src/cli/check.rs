@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::terminal::{out, out_json, say, say_problems};
+use super::terminal::{note, out, out_json, say, say_problems};
 use super::{Exit, Format, assignment, assignments, files};
 use crate::definition::{Catalog, Definition, cases};
 
@@ -71,7 +71,7 @@ pub(super) fn check(args: &Args, catalog: &Catalog) -> Exit {
     match args.format {
         Format::Json => out_json(&serde_json::json!({ "schema": 1, "files": results })),
         Format::Text if exit == Exit::Done => {
-            say(
+            note(
                 "checked: syntax, variables, arguments, types, runtime keys; no store was opened\n",
             );
         }

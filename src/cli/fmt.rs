@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::terminal::{out, say, say_problems};
+use super::terminal::{note, out, say, say_problems};
 use super::{Exit, files, outputs};
 use crate::definition::laid_out;
 
@@ -52,7 +52,7 @@ pub(super) fn fmt(args: &Args) -> Exit {
         }
     }
     if args.check && exit == Exit::Failed {
-        say("these files would change: forebay fmt\n");
+        note("these files would change: forebay fmt\n");
     }
     exit
 }

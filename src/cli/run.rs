@@ -9,7 +9,7 @@ use super::interrupt::Interrupted;
 use super::job::{Consumer, Ended, Which};
 use super::otlp::{Collector, Telemetry};
 use super::progress::Progress;
-use super::terminal::{out, out_json, say, say_problems};
+use super::terminal::{is_quiet, note, out, out_json, say, say_problems};
 use super::{Exit, Format, duration_of, metrics, otlp, outputs, runs};
 use crate::definition::{Catalog, Set};
 use crate::fault::{Fault, FaultKind};
@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetr
         if let Err(error) = interrupted.watch_each([
             Box::new(move || stop(&to_stop)),
             Box::new(move || {
-                say("stopping at once\n");
+                note("stopping at once\n");
                 to_cancel.cancel();
             }),
         ]) {
@@ -108,7 +108,11 @@ pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetr
         // Others can look at the run and change its workers; one that nobody can reach runs as well.
         let serving = serve(&handle)
             .inspect_err(|error| tracing::info!(%error, "`forebay top` can't reach this run"));
-        (metrics, serving, (!args.no_progress).then(|| Progress::show(handle, total)))
+        (
+            metrics,
+            serving,
+            (!args.no_progress && !is_quiet()).then(|| Progress::show(handle, total)),
+        )
     });
     if let Some(telemetry) = telemetry {
         telemetry.finish();
@@ -124,7 +128,7 @@ fn stop(run: &Handle) {
     run.stop();
     let waiting: usize = run.stats().stages.iter().map(|stage| stage.buffer.items).sum();
     let items = if waiting == 1 { "1 item".to_owned() } else { format!("{waiting} items") };
-    say(&format!(
+    note(&format!(
         "stopping: {items} and the calls under way are finished first; Ctrl-C again stops at once\n"
     ));
 }
@@ -169,7 +173,7 @@ fn tell(args: &Args, ended: Ended, interrupted: Option<Exit>) -> Exit {
     let quiet = args.format == Format::Json;
     match kept {
         Ok(Some(_)) if !quiet && !args.no_progress => {
-            say(&format!("kept as {}: forebay report {0}\n", record.run))
+            note(&format!("kept as {}: forebay report {0}\n", record.run))
         }
         Ok(_) => {}
         Err(error) => tracing::warn!(%error, "the run could not be kept in .forebay/runs"),
@@ -177,7 +181,7 @@ fn tell(args: &Args, ended: Ended, interrupted: Option<Exit>) -> Exit {
     let mut exit = Exit::Done;
     let mut wrote = |file: &Path, what: &str, written: io::Result<()>| match written {
         Ok(()) if quiet => {}
-        Ok(()) => say(&format!("{what}: {}\n", file.display())),
+        Ok(()) => note(&format!("{what}: {}\n", file.display())),
         Err(error) => {
             say(&format!("error: {} can't be written: {error}\n", file.display()));
             exit = Exit::Failed;
@@ -195,7 +199,7 @@ fn tell(args: &Args, ended: Ended, interrupted: Option<Exit>) -> Exit {
         return Exit::Failed;
     }
     if let Some(interrupted) = interrupted {
-        say("interrupted\n");
+        note("interrupted\n");
         return interrupted;
     }
     if exit == Exit::Done && stats.skipped > 0 { Exit::Skipped } else { exit }

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::Exit;
-use super::terminal::{out, say};
+use super::terminal::{note, out, say};
 
 /// The files of a crate; the first two have places that are filled in.
 const FILES: [(&str, &str); 6] = [
@@ -56,7 +56,7 @@ pub(super) fn new(args: &NewArgs) -> Exit {
         Ok(()) => {
             let folder = args.name.display();
             FILES.iter().for_each(|(file, _)| out(&format!("{folder}/{file}\n")));
-            say(&format!(
+            note(&format!(
                 "next:\n  cd {folder}\n  cargo run -- run first\n  cargo run -- ops own.celsius\n  \
                  cargo test\n"
             ));
@@ -85,7 +85,7 @@ pub(super) fn init(args: &InitArgs) -> Exit {
     match write_new(file, &text) {
         Ok(()) => {
             out(&format!("{shown}\n"));
-            say(&format!("next:\n  forebay run {shown}\n"));
+            note(&format!("next:\n  forebay run {shown}\n"));
             Exit::Done
         }
         Err(error) => {
