@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::trace::bytes;
+
 /// Options of a stage. `None` means "nothing said": the kind's default holds.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -51,7 +53,9 @@ impl fmt::Display for Options {
             Workers::Count(n) => format!("workers {n}"),
             Workers::Share(share) => format!("workers {:.0}%", share * 100.0),
         }));
-        said.extend(buffer.map(|Buffer { items, bytes }| format!("buffer {items} | {bytes} B")));
+        said.extend(buffer.map(|Buffer { items, bytes: most }| {
+            format!("buffer {items} | {}", bytes(most as f64))
+        }));
         said.extend(ordered.map(|ordered| match ordered {
             Ordered::No => "unordered".to_owned(),
             Ordered::Window(None) => "ordered".to_owned(),
@@ -61,7 +65,7 @@ impl fmt::Display for Options {
         said.extend(timeout.map(|limit| format!("timeout {limit:?}")));
         if let Some(Rate { requests_per_s, bytes_per_s, burst: _ }) = rate {
             said.extend(requests_per_s.map(|per_s| format!("rate {per_s}/s")));
-            said.extend(bytes_per_s.map(|per_s| format!("rate {per_s} B/s")));
+            said.extend(bytes_per_s.map(|per_s| format!("rate {}/s", bytes(per_s))));
         }
         if matches!(on_error, Some(OnError::Skip { .. })) {
             said.push("on_error skip".to_owned());

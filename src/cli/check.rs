@@ -1,10 +1,10 @@
 //! `check`: everything that is wrong with definitions, without reading any data.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::terminal::{out, out_json, say, say_problems};
+use super::terminal::{note, out, out_json, say, say_problems};
 use super::{Exit, Format, assignment, assignments, files};
-use crate::definition::{Catalog, Definition};
+use crate::definition::{Catalog, Definition, cases};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -32,6 +32,10 @@ pub(super) fn check(args: &Args, catalog: &Catalog) -> Exit {
     let mut exit = Exit::Done;
     for file in files {
         let shown = file.display().to_string();
+        if files::is_cases(&file) {
+            results.push(check_cases(&file, args.format, &mut exit));
+            continue;
+        }
         let result = match Definition::load(&file, catalog, &set) {
             Ok(definition) => {
                 let stages: Vec<_> = definition
@@ -67,11 +71,34 @@ pub(super) fn check(args: &Args, catalog: &Catalog) -> Exit {
     match args.format {
         Format::Json => out_json(&serde_json::json!({ "schema": 1, "files": results })),
         Format::Text if exit == Exit::Done => {
-            say(
+            note(
                 "checked: syntax, variables, arguments, types, runtime keys; no store was opened\n",
             );
         }
         Format::Text => {}
     }
     exit
+}
+
+/// A file of cases, such as `pipelines/*.yaml` also finds.
+fn check_cases(file: &Path, format: Format, exit: &mut Exit) -> serde_json::Value {
+    let shown = file.display().to_string();
+    match cases(file) {
+        Ok(cases) => {
+            let n = cases.len();
+            if format == Format::Text {
+                let name = files::definition_of(file);
+                let name = name.file_stem().unwrap_or_default().to_string_lossy();
+                out(&format!("{name:20} {n:2} cases {:35} ok   {shown}\n", ""));
+            }
+            serde_json::json!({ "file": shown, "ok": true, "cases": n })
+        }
+        Err(problems) => {
+            *exit = Exit::Wrong;
+            if format == Format::Text {
+                say_problems(&problems);
+            }
+            serde_json::json!({ "file": shown, "ok": false, "errors": problems.to_json() })
+        }
+    }
 }

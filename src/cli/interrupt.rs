@@ -1,24 +1,38 @@
-//! Ctrl-C and SIGTERM: the first asks for an end, the second ends the process at once.
+//! Ctrl-C and SIGTERM: what they ask for in turn, and at last the end of the process.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Exit;
 
-/// Whether the process was asked to end.
+/// Whether the process was asked to end, and how it then exits.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Interrupted(Arc<AtomicBool>);
+pub(super) struct Interrupted(Arc<OnceLock<Exit>>);
 
 impl Interrupted {
     pub(super) fn is_set(&self) -> bool {
-        self.0.load(Relaxed)
+        self.0.get().is_some()
     }
 
-    /// Does `end` when the process is asked to end. The thread lives as long as the process.
-    pub(super) fn watch(&self, end: impl Fn() + Send + 'static) -> io::Result<()> {
+    /// What the process exits with, if it was asked to end.
+    pub(super) fn exit(&self) -> Option<Exit> {
+        self.0.get().copied()
+    }
+
+    /// Does `end` when the process is asked to end, and ends it when it is asked again. The thread
+    /// lives as long as the process.
+    pub(super) fn watch(&self, end: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.watch_each([Box::new(end)])
+    }
+
+    /// Does the first of `ends` when the process is asked to end, the next one when it is asked again,
+    /// and ends it when none is left.
+    pub(super) fn watch_each<const N: usize>(
+        &self,
+        ends: [Box<dyn FnOnce() + Send>; N],
+    ) -> io::Result<()> {
         let interrupted = self.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (mut interrupts, mut terminations) = {
@@ -27,15 +41,17 @@ impl Interrupted {
         };
         let watch = move || {
             runtime.block_on(async {
+                let mut ends = ends.into_iter();
                 loop {
-                    tokio::select! {
-                        _ = interrupts.recv() => {}
-                        _ = terminations.recv() => {}
+                    let exit = tokio::select! {
+                        _ = interrupts.recv() => Exit::Interrupted,
+                        _ = terminations.recv() => Exit::Terminated,
+                    };
+                    interrupted.0.get_or_init(|| exit);
+                    match ends.next() {
+                        Some(end) => end(),
+                        None => std::process::exit(exit as i32),
                     }
-                    if interrupted.0.swap(true, Relaxed) {
-                        std::process::exit(Exit::Interrupted as i32);
-                    }
-                    end();
                 }
             });
         };

@@ -1,6 +1,6 @@
 //! A pipeline that a command runs to its end into a counting sink.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{Exit, assignment, assignments, files, progress};
@@ -64,10 +64,23 @@ impl Which {
         more: &Set,
         quiet: bool,
     ) -> Result<Job, Problems> {
-        let file = self.file();
         let mut set = assignments(&self.set);
         set.extend(more.clone());
-        let definition = Definition::load(&file, catalog, &set)?;
+        Job::prepare(&self.file(), &set, self.limit, catalog, quiet)
+    }
+}
+
+impl Job {
+    /// Reads, checks and builds the definition in `file`, with the values in `set`; it stops after
+    /// `limit` items.
+    pub(super) fn prepare(
+        file: &Path,
+        set: &Set,
+        limit: Option<u64>,
+        catalog: &Catalog,
+        quiet: bool,
+    ) -> Result<Job, Problems> {
+        let definition = Definition::load(file, catalog, set)?;
         if definition.mentions(&format!("sample://{}", sample::NAME))
             && let Err(error) = progress::make_sample(quiet)
         {
@@ -76,17 +89,15 @@ impl Which {
         }
         let built = definition.build(catalog)?;
         let pools = built.pools().clone();
-        let pipeline = match self.limit {
+        let pipeline = match limit {
             Some(limit) => built.pipeline.take(limit),
             None => built.pipeline,
         };
-        let total = pipeline.len_known().or(self.limit);
+        let total = pipeline.len_known().or(limit);
         let (seed, text) = (definition.seed(), definition.text_without_secrets());
         Ok(Job { pipeline, total, pools, seed, text })
     }
-}
 
-impl Job {
     /// Runs it. `watch` is given the run's handle before the first item; what it gives back lives as
     /// long as the run.
     pub(super) fn run<W>(

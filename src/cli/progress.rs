@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::terminal::{self, has_color, say};
+use super::terminal::{self, has_color, is_quiet, note, say};
 use crate::running::Handle;
 use crate::store::sample;
 use crate::trace::{RunStats, line_of, live};
@@ -107,7 +107,7 @@ pub(super) fn make_sample(quiet: bool) -> Result<(), String> {
     if sample::is_made() {
         return Ok(());
     }
-    if quiet {
+    if quiet || is_quiet() {
         return sample::ensure(sample::NAME, &|_, _| {}).map(drop);
     }
     let bar = ProgressBar::new(0);
@@ -120,7 +120,7 @@ pub(super) fn make_sample(quiet: bool) -> Result<(), String> {
     });
     bar.finish_and_clear();
     if let Ok(folder) = &made {
-        say(&format!("made the sample store sample://era5 in {}\n", folder.display()));
+        note(&format!("made the sample store sample://era5 in {}\n", folder.display()));
     }
     made.map(drop)
 }

@@ -9,10 +9,10 @@ use super::interrupt::Interrupted;
 use super::job::{Consumer, Ended, Which};
 use super::otlp::{Collector, Telemetry};
 use super::progress::Progress;
-use super::terminal::{out, out_json, say, say_problems};
+use super::terminal::{is_quiet, note, out, out_json, say, say_problems};
 use super::{Exit, Format, duration_of, metrics, otlp, outputs, runs};
 use crate::definition::{Catalog, Set};
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::pipeline::TraceRule;
 use crate::running::Handle;
 use crate::trace::{MetricsListener, MetricsServer, report, serve};
@@ -91,10 +91,14 @@ pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetr
     settings.trace = args.trace.as_ref().map(|_| TraceRule { last, ..TraceRule::default() });
     let interrupted = Interrupted::default();
     let ended = job.run(Consumer::default(), |handle, total| {
-        if let Err(error) = interrupted.watch({
-            let handle = handle.clone();
-            move || handle.cancel()
-        }) {
+        let (to_stop, to_cancel) = (handle.clone(), handle.clone());
+        if let Err(error) = interrupted.watch_each([
+            Box::new(move || stop(&to_stop)),
+            Box::new(move || {
+                note("stopping at once\n");
+                to_cancel.cancel();
+            }),
+        ]) {
             tracing::warn!(%error, "Ctrl-C will end the run without a report");
         }
         let metrics = listener.and_then(|listener| serve_metrics(listener, &handle));
@@ -104,15 +108,29 @@ pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetr
         // Others can look at the run and change its workers; one that nobody can reach runs as well.
         let serving = serve(&handle)
             .inspect_err(|error| tracing::info!(%error, "`forebay top` can't reach this run"));
-        (metrics, serving, (!args.no_progress).then(|| Progress::show(handle, total)))
+        (
+            metrics,
+            serving,
+            (!args.no_progress && !is_quiet()).then(|| Progress::show(handle, total)),
+        )
     });
     if let Some(telemetry) = telemetry {
         telemetry.finish();
     }
     match ended {
-        Ok(ended) => tell(args, ended, interrupted.is_set()),
+        Ok(ended) => tell(args, ended, interrupted.exit()),
         Err(exit) => exit,
     }
+}
+
+/// Stops the sources of `run`, and says how much is still to come.
+fn stop(run: &Handle) {
+    run.stop();
+    let waiting: usize = run.stats().stages.iter().map(|stage| stage.buffer.items).sum();
+    let items = if waiting == 1 { "1 item".to_owned() } else { format!("{waiting} items") };
+    note(&format!(
+        "stopping: {items} and the calls under way are finished first; Ctrl-C again stops at once\n"
+    ));
 }
 
 /// Serves the figures of `run`.
@@ -140,10 +158,10 @@ fn stall_after(text: &str) -> Result<Stall, String> {
     }
 }
 
-fn tell(args: &Args, ended: Ended, interrupted: bool) -> Exit {
+fn tell(args: &Args, ended: Ended, interrupted: Option<Exit>) -> Exit {
     let Ended { stats, delivered, fault, mut record, handle } = ended;
-    let failed = fault.filter(|_| !interrupted);
-    if interrupted {
+    let failed = fault.filter(|fault| fault.kind() != FaultKind::Cancelled);
+    if failed.is_none() {
         // It was asked to end, which is no failure.
         record.report.error = None;
     }
@@ -155,7 +173,7 @@ fn tell(args: &Args, ended: Ended, interrupted: bool) -> Exit {
     let quiet = args.format == Format::Json;
     match kept {
         Ok(Some(_)) if !quiet && !args.no_progress => {
-            say(&format!("kept as {}: forebay report {0}\n", record.run))
+            note(&format!("kept as {}: forebay report {0}\n", record.run))
         }
         Ok(_) => {}
         Err(error) => tracing::warn!(%error, "the run could not be kept in .forebay/runs"),
@@ -163,7 +181,7 @@ fn tell(args: &Args, ended: Ended, interrupted: bool) -> Exit {
     let mut exit = Exit::Done;
     let mut wrote = |file: &Path, what: &str, written: io::Result<()>| match written {
         Ok(()) if quiet => {}
-        Ok(()) => say(&format!("{what}: {}\n", file.display())),
+        Ok(()) => note(&format!("{what}: {}\n", file.display())),
         Err(error) => {
             say(&format!("error: {} can't be written: {error}\n", file.display()));
             exit = Exit::Failed;
@@ -175,13 +193,14 @@ fn tell(args: &Args, ended: Ended, interrupted: bool) -> Exit {
     if let Some(file) = &args.trace {
         wrote(file, "trace", outputs::write_with(file, |to| handle.write_trace(to)));
     }
-    if interrupted {
-        say("interrupted\n");
-        return Exit::Interrupted;
-    }
+    // Also what fails while it is being finished is a failure.
     if let Some(fault) = failed {
         say_fault(&fault);
         return Exit::Failed;
+    }
+    if let Some(interrupted) = interrupted {
+        note("interrupted\n");
+        return interrupted;
     }
     if exit == Exit::Done && stats.skipped > 0 { Exit::Skipped } else { exit }
 }

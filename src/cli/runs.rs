@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::terminal::{out, out_json, say};
+use super::terminal::{note, out, out_json, say};
 use super::{Exit, Format, outputs};
 use crate::trace::{RunRecord, duration, rate};
 
@@ -34,7 +34,7 @@ pub(super) fn runs(args: &Args) -> Exit {
             out_json(&serde_json::json!({ "schema": 1, "runs": each }));
         }
         Format::Text if runs.is_empty() => {
-            say(&format!("no runs in {FOLDER}: `forebay run FILE` keeps one\n"));
+            note(&format!("no runs in {FOLDER}: `forebay run FILE` keeps one\n"));
         }
         Format::Text => {
             let width = runs.iter().map(|run| run.run.chars().count()).max().unwrap_or(0);

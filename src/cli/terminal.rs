@@ -1,6 +1,6 @@
 //! Writing to the two streams. A reader that has gone away is no error of ours.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use indicatif::MultiProgress;
@@ -64,9 +64,37 @@ impl io::Write for Talk {
     }
 }
 
-/// Whether stderr shows colors and is wanted to.
+static OUT_COLOR: AtomicBool = AtomicBool::new(false);
+static COLOR: AtomicBool = AtomicBool::new(false);
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From now on there is colour on stdout, on stderr, and notes are not told; or not.
+pub(super) fn adopt(out_color: bool, color: bool, quiet: bool) {
+    OUT_COLOR.store(out_color, Relaxed);
+    COLOR.store(color, Relaxed);
+    QUIET.store(quiet, Relaxed);
+}
+
+/// Whether there is colour on stderr.
 pub(super) fn has_color() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+    COLOR.load(Relaxed)
+}
+
+/// Whether there is colour on stdout.
+pub(super) fn out_has_color() -> bool {
+    OUT_COLOR.load(Relaxed)
+}
+
+/// Whether only what goes wrong is to be told.
+pub(super) fn is_quiet() -> bool {
+    QUIET.load(Relaxed)
+}
+
+/// Talk that nobody misses who asked for quiet.
+pub(super) fn note(text: &str) {
+    if !is_quiet() {
+        say(text);
+    }
 }
 
 /// A JSON value, on stdout.
@@ -81,5 +109,7 @@ pub(super) fn out_json(value: &impl serde::Serialize) {
 pub(super) fn say_problems(problems: &Problems) {
     say(&problems.render(has_color(), 100));
     let n = problems.len();
-    say(&format!("{n} {}\n", if n == 1 { "problem" } else { "problems" }));
+    let noun = if n == 1 { "problem" } else { "problems" };
+    let first = problems.codes().next().unwrap_or_default();
+    say(&format!("{n} {noun}; for more: forebay explain {first}\n"));
 }

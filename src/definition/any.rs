@@ -219,13 +219,18 @@ impl AnyRunning {
     pub fn close(self) -> RunStats {
         self.0.close()
     }
+
+    /// The next item, which `see` may look at before it is dropped.
+    pub fn next_seen(&mut self, see: &mut dyn FnMut(&dyn Any)) -> Option<<Self as Iterator>::Item> {
+        self.0.next(see)
+    }
 }
 
 impl Iterator for AnyRunning {
     type Item = Result<Delivered, Fault>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.next()
+        self.0.next(&mut |_| {})
     }
 }
 
@@ -236,15 +241,18 @@ impl fmt::Debug for AnyRunning {
 }
 
 trait Run: Send {
-    fn next(&mut self) -> Option<Result<Delivered, Fault>>;
+    fn next(&mut self, see: &mut dyn FnMut(&dyn Any)) -> Option<Result<Delivered, Fault>>;
     fn handle(&self) -> Handle;
     fn close(self: Box<Self>) -> RunStats;
 }
 
 impl<T: Send + 'static> Run for Running<T> {
-    fn next(&mut self) -> Option<Result<Delivered, Fault>> {
+    fn next(&mut self, see: &mut dyn FnMut(&dyn Any)) -> Option<Result<Delivered, Fault>> {
         let item = Iterator::next(self)?;
-        Some(item.map(|item| delivered(&item)))
+        Some(item.map(|item| {
+            see(&item);
+            delivered(&item)
+        }))
     }
 
     fn handle(&self) -> Handle {

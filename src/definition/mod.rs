@@ -4,9 +4,13 @@
 mod any;
 mod args;
 mod builtin;
+mod cases;
 mod catalog;
 mod check;
+mod explain;
 mod keys;
+mod layout;
+mod outline;
 mod pinned;
 mod problem;
 mod schema;
@@ -21,9 +25,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use any::{AnyPipeline, AnyRunning, FlowType};
+pub(crate) use cases::{Case, Expect, cases};
 use catalog::{BuildError, Made};
 pub use catalog::{Catalog, Context, Operator};
 use check::{Checked, Step};
+pub(crate) use explain::{Explanation, explain, explanations};
+pub(crate) use layout::laid_out;
+pub use outline::StageOutline;
 use problem::Problem;
 pub use problem::Problems;
 pub(crate) use problem::suggest;

@@ -77,6 +77,19 @@ impl Problems {
         self.list.is_empty()
     }
 
+    /// Their codes, in the order of the file; `forebay explain CODE` says more about each.
+    pub fn codes(&self) -> impl Iterator<Item = &'static str> {
+        self.list.iter().map(|problem| problem.code)
+    }
+
+    /// What each says, with its help.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = String> {
+        self.list.iter().map(|problem| match &problem.help {
+            Some(help) => format!("{} ({help})", problem.message),
+            None => problem.message.clone(),
+        })
+    }
+
     /// As people read them, with the lines of the file, in `width` columns.
     pub fn render(&self, color: bool, width: usize) -> String {
         let theme = match color {

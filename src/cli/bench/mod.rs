@@ -103,9 +103,9 @@ pub(super) fn bench(args: &Args, catalog: &Catalog) -> Exit {
             return Exit::Failed;
         }
     }
-    if stop.interrupted.is_set() {
+    if let Some(exit) = stop.interrupted.exit() {
         say("interrupted\n");
-        return Exit::Interrupted;
+        return exit;
     }
     match earlier {
         Some(earlier) => result::against(&found, &earlier, args.fail_below),

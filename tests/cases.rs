@@ -1,0 +1,121 @@
+//! `forebay test`: cases beside a pipeline pass, or say what came out otherwise.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn forebay(args: &[&str], folder: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.arg("test").args(args).env_remove("FOREBAY_LOG").current_dir(folder);
+    command.output().expect("started")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A folder with the quickstart and cases beside it.
+fn folder_with(cases: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipelines = folder.path().join("pipelines");
+    std::fs::create_dir(&pipelines).expect("a folder");
+    std::fs::copy("pipelines/quickstart.yaml", pipelines.join("quickstart.yaml")).expect("copied");
+    std::fs::write(pipelines.join("quickstart.test.yaml"), cases).expect("written");
+    folder
+}
+
+#[test]
+fn the_cases_that_are_shipped_pass() {
+    for args in [&[][..], &["quickstart"], &["pipelines/quickstart.test.yaml"]] {
+        let done = forebay(args, Path::new("."));
+        assert_eq!(done.status.code(), Some(0), "{done:?}");
+        assert!(text(&done.stdout).ends_with("\n4 passed, 0 failed\n"), "{done:?}");
+    }
+}
+
+const MIXED: &str = "\
+cases:
+  - name: right
+    limit: 1
+    expect: { items: 4, specs: [{ name: t2m }, { name: u10 }, { name: v10, dtype: float32 }] }
+  - name: otherwise
+    set: { batch: 8, decode.workers: 1 }
+    limit: 1
+    expect:
+      items: 4
+      batches: 1
+      fingerprint: 0000-0001
+      specs: [{ name: t2m, shape: [8, 1, 721, 1440] }, { name: wind }]
+  - name: no error
+    limit: 1
+    expect: { error: not found }
+  - name: another error
+    set: { store: /no/such/store }
+    expect: { items: 1 }
+";
+
+#[test]
+fn what_came_out_otherwise_is_told() {
+    let folder = folder_with(MIXED);
+    let done = forebay(&["quickstart"], folder.path());
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    let told = text(&done.stdout);
+    for part in [
+        "pass  pipelines/quickstart.yaml: right\n",
+        "FAIL  pipelines/quickstart.yaml: otherwise\n      items: expected 4\n             found    8\n",
+        "      fingerprint: expected 0000-0001\n                   found    ",
+        "specs: expected t2m [8, 1, 721, 1440], wind\n             found    t2m f32 [8, 1, 721",
+        "error: expected one with `not found`\n             found    none\n",
+        "error: expected none\n             found    `zarr.windows` can't be made",
+        "1 passed, 3 failed\n",
+    ] {
+        assert!(told.contains(part), "{part} is not in\n{told}");
+    }
+    assert!(!told.contains("batches: expected"), "{told}");
+
+    let done = forebay(&["--format", "json"], folder.path());
+    assert_eq!(done.status.code(), Some(1));
+    let json: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    assert_eq!((&json["passed"], &json["failed"]), (&1.into(), &3.into()));
+    let first = &json["cases"][1]["differences"][0];
+    let expected = serde_json::json!({ "what": "items", "expected": "4", "found": "8" });
+    assert_eq!(*first, expected);
+}
+
+#[test]
+fn cases_that_can_not_be_read_are_told_before_any_runs() {
+    for (cases, parts) in [
+        ("cases: []\n", &["a list `cases` with one case at least"][..]),
+        (
+            "cases:\n  - name: a\n    expcet: { items: 1 }\n  - name: b\n    expect: {}\n",
+            &["no argument `expcet`", "did you mean `expect`?", "this case expects nothing"],
+        ),
+        ("cases:\n  - { name: a, expect: { items: many } }\n", &["value of `expect.items`"]),
+        ("cases:\n  - { name: a, expect: { items: 1, error: x } }\n", &["an error and items"]),
+        ("cases: [", &["forebay::yaml"]),
+    ] {
+        let folder = folder_with(cases);
+        let done = forebay(&["quickstart"], folder.path());
+        assert_eq!(done.status.code(), Some(2), "{done:?}");
+        assert!(done.stdout.is_empty(), "{done:?}");
+        let told = text(&done.stderr);
+        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+    }
+    let empty = tempfile::tempdir().expect("a folder");
+    let done = forebay(&[], empty.path());
+    assert!(text(&done.stderr).contains("there are no cases"), "{done:?}");
+    let done = forebay(&["windows"], Path::new("."));
+    assert!(text(&done.stderr).contains("can't read `pipelines/windows.test.yaml`"), "{done:?}");
+    assert_eq!(done.status.code(), Some(2));
+}
+
+/// The shell finds cases, too, for `forebay check pipelines/*.yaml`.
+#[test]
+fn check_reads_cases() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let args = ["check", "pipelines/quickstart.yaml", "pipelines/quickstart.test.yaml"];
+    let done = command.args(args).output().expect("started");
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert!(text(&done.stdout).contains("  4 cases  "), "{done:?}");
+}
