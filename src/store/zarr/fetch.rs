@@ -190,14 +190,22 @@ pub(super) fn plan(dataset: &Dataset, windows: &[Window]) -> Vec<Object> {
 }
 
 /// Calls `f` with the place of each chunk that holds a part of `region`.
-pub(super) fn each_chunk(variable: &Variable, region: &[Range<u64>], mut f: impl FnMut(&[u64])) {
+pub(super) fn each_chunk(variable: &Variable, region: &[Range<u64>], f: impl FnMut(&[u64])) {
+    each_place(region, variable.chunk.iter().map(|n| n.get()), f);
+}
+
+/// Calls `f` with the place of each block of a grid with the extents `chunk` that holds a part of
+/// `region`.
+pub(super) fn each_place(
+    region: &[Range<u64>],
+    chunk: impl Iterator<Item = u64>,
+    mut f: impl FnMut(&[u64]),
+) {
     if region.iter().any(|range| range.is_empty()) {
         return;
     }
-    let along = |(range, chunk): (&Range<u64>, &std::num::NonZeroU64)| {
-        range.start / chunk.get()..range.end.div_ceil(chunk.get())
-    };
-    let grid: Vec<_> = region.iter().zip(&variable.chunk).map(along).collect();
+    let along = |(range, chunk): (&Range<u64>, u64)| range.start / chunk..range.end.div_ceil(chunk);
+    let grid: Vec<_> = region.iter().zip(chunk).map(along).collect();
     let mut place: Vec<_> = grid.iter().map(|range| range.start).collect();
     loop {
         f(&place);
