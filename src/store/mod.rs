@@ -276,7 +276,9 @@ impl Store {
 }
 
 /// Runs what blocks where it keeps nobody waiting; a panic in it goes on here.
-pub(crate) async fn on_a_blocking_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn on_a_blocking_thread<T: Send + 'static>(
+    run: impl FnOnce() -> T + Send + 'static,
+) -> T {
     match tokio::task::spawn_blocking(run).await {
         Ok(result) => result,
         Err(error) => std::panic::resume_unwind(error.into_panic()),

@@ -34,13 +34,17 @@ impl Store {
         let _permit = self.0.pace.permit(0).await;
         let verb = if self.is_local() { "write" } else { "PUT" };
         let url = self.0.url.trim_end_matches('/');
-        let _request = trace::request(|| format!("{verb} {url}/{key}"));
+        let mut request = trace::request(|| format!("{verb} {url}/{key}"));
+        let len = bytes.len() as u64;
         if let Place::Local(_) = self.0.place {
             let (store, key) = (self.clone(), key.to_owned());
-            return on_a_blocking_thread(move || store.put_file(&key, &bytes)).await;
+            on_a_blocking_thread(move || store.put_file(&key, &bytes)).await?;
+        } else {
+            let client = self.0.place.client().map_err(|error| self.not_written(key, &error))?;
+            self.put_object(&**client, key, bytes).await?;
         }
-        let client = self.0.place.client().map_err(|error| self.not_written(key, &error))?;
-        self.put_object(&**client, key, bytes).await
+        request.received(len);
+        Ok(())
     }
 
     /// Writes objects from code that is not async, one after the other.

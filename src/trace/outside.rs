@@ -113,7 +113,7 @@ struct Asked {
 }
 
 impl Request {
-    /// So many bytes came.
+    /// So many bytes came, or were taken by what was written to.
     pub fn received(&mut self, bytes: u64) {
         if let Some(asked) = &mut self.0 {
             asked.bytes += bytes;

@@ -34,6 +34,6 @@ pub use spec::{
 pub(crate) use windows::label_of;
 pub use windows::{Window, windows};
 pub use write::{
-    Codec, CodecName, Incomplete, Overlap, Ranks, Write, WriteError, WriteSpec, WriteStats, Written,
-    write,
+    Codec, CodecName, Incomplete, Overlap, Ranks, Write, WriteError, WriteSpec, WriteStats,
+    Written, write,
 };

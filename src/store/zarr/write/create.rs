@@ -118,7 +118,8 @@ fn outputs(
     let mut names = HashSet::new();
     for output in &outputs {
         if !names.insert(&output.name) {
-            let why = format!("two arrays would be named `{}`: choose with `variables`", output.name);
+            let why =
+                format!("two arrays would be named `{}`: choose with `variables`", output.name);
             return Err(WriteError::Tensor { tensor: output.tensor.to_string(), why });
         }
     }
@@ -137,10 +138,7 @@ fn outputs(
 }
 
 /// The dimensions of all outputs with their lengths, and the first output that has each.
-fn dims(
-    dataset: &Dataset,
-    outputs: &[Output],
-) -> Result<Vec<(Arc<str>, u64, usize)>, WriteError> {
+fn dims(dataset: &Dataset, outputs: &[Output]) -> Result<Vec<(Arc<str>, u64, usize)>, WriteError> {
     let mut dims: Vec<(Arc<str>, u64, usize)> = Vec::new();
     for output in outputs {
         let cut = output.cut;
@@ -195,7 +193,8 @@ fn copied(
         let metadata = coordinate(dim, len, variable.dtype, variable.attributes.clone());
         let batch = first_blocking(&whole)?;
         let values = encode_whole(&metadata, batch.tensors()[0].bytes(), len);
-        let values = values.map_err(|why| WriteError::Encode { chunk: format!("{dim}/c/0"), why })?;
+        let values =
+            values.map_err(|why| WriteError::Encode { chunk: format!("{dim}/c/0"), why })?;
         return Ok(Some((metadata, values)));
     }
     Ok(None)
@@ -208,10 +207,11 @@ fn group(
     dataset: &Dataset,
     outputs: &[Output],
 ) -> Result<Option<Value>, WriteError> {
-    let mut all = match root.as_ref().and_then(|root| root.pointer("/consolidated_metadata/metadata")) {
-        Some(Value::Object(all)) => all.clone(),
-        _ => Map::new(),
-    };
+    let mut all =
+        match root.as_ref().and_then(|root| root.pointer("/consolidated_metadata/metadata")) {
+            Some(Value::Object(all)) => all.clone(),
+            _ => Map::new(),
+        };
     if root.is_some() && members.keys().all(|name| all.contains_key(name)) {
         return Ok(None);
     }

@@ -21,14 +21,8 @@ use crate::store::zarr::variable::numbers;
 /// A chunk of more bytes is refused.
 const CHUNK_MAX: u64 = 4 << 30;
 /// Attributes that say how values were stored in the source, which is not how they are stored here.
-const STORAGE: [&str; 6] = [
-    "scale_factor",
-    "add_offset",
-    "_FillValue",
-    "missing_value",
-    "_ARRAY_DIMENSIONS",
-    "forebay",
-];
+const STORAGE: [&str; 6] =
+    ["scale_factor", "add_offset", "_FillValue", "missing_value", "_ARRAY_DIMENSIONS", "forebay"];
 
 /// An array that is written.
 pub(super) struct Output {
@@ -112,9 +106,8 @@ impl Output {
             dtype: tensor.dtype,
             shape: of.shape.clone(),
             chunk,
-            weights: overlaps.then(|| {
-                cut_of.along.iter().map(|along| weights(spec, along, dataset)).collect()
-            }),
+            weights: overlaps
+                .then(|| cut_of.along.iter().map(|along| weights(spec, along, dataset)).collect()),
             metadata,
         })
     }
@@ -158,7 +151,8 @@ impl Output {
 
     /// Encodes a chunk.
     pub(super) fn encode(&self, elements: &[u8]) -> Result<Bytes, String> {
-        let shape: Vec<_> = self.chunk.iter().filter_map(|n| std::num::NonZeroU64::new(*n)).collect();
+        let shape: Vec<_> =
+            self.chunk.iter().filter_map(|n| std::num::NonZeroU64::new(*n)).collect();
         let options = CodecOptions::default().with_concurrent_target(1);
         let (dtype, fill) = (self.array.data_type(), self.array.fill_value());
         let bytes = ArrayBytes::from(elements);

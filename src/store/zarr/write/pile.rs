@@ -42,7 +42,9 @@ impl Pile {
             None => {
                 let mut values = pool.take(elements * output.dtype.size());
                 let fill = output.fill();
-                values.chunks_exact_mut(fill.len()).for_each(|element| element.copy_from_slice(fill));
+                values
+                    .chunks_exact_mut(fill.len())
+                    .for_each(|element| element.copy_from_slice(fill));
                 Values::Plain(values)
             }
         };
@@ -132,12 +134,7 @@ fn means<T: Element>(
     }
 }
 
-fn add_row(
-    dtype: DType,
-    row: &[u8],
-    weights: (f64, &[f64]),
-    to: (&mut [f64], &mut [f64]),
-) {
+fn add_row(dtype: DType, row: &[u8], weights: (f64, &[f64]), to: (&mut [f64], &mut [f64])) {
     match dtype {
         DType::Bool | DType::U8 => weighted::<u8>(row, weights, to, f64::from),
         DType::I8 => weighted::<i8>(row, weights, to, f64::from),

@@ -112,7 +112,8 @@ impl Writer {
     /// Says what is missing, or writes it with the fill value, once all batches have come.
     pub(super) async fn close(self: Arc<Self>) -> Result<(), WriteError> {
         let Some(target) = self.target.get().map(Arc::clone) else { return Ok(()) };
-        let open: BTreeMap<_, _> = std::mem::take(&mut target.chunks.lock().open).into_iter().collect();
+        let open: BTreeMap<_, _> =
+            std::mem::take(&mut target.chunks.lock().open).into_iter().collect();
         let count = open.len() as u64;
         for ((output, _), open) in open {
             let state = std::mem::replace(&mut *open.pile.lock(), State::Full);
@@ -326,7 +327,8 @@ pub(super) fn check_ranks(
             for output in outputs {
                 for (chunk, _) in touched(output, &dataset.cuts[output.cut].pieces(&starts)) {
                     let touching = output.touching(dataset, &chunk);
-                    if touching.ends(dataset.axes()).is_some_and(|(a, b)| a < border && border <= b) {
+                    if touching.ends(dataset.axes()).is_some_and(|(a, b)| a < border && border <= b)
+                    {
                         return Err(shared(output, &chunk, &touching, (border, share), dataset));
                     }
                 }
