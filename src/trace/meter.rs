@@ -280,6 +280,8 @@ impl Meter {
                 requests: self.outside.requests.load(Relaxed),
                 bytes: self.outside.bytes.load(Relaxed),
                 throttled: self.outside.throttled.load(Relaxed),
+                fetched: self.outside.fetched.load(Relaxed),
+                used: self.outside.used.load(Relaxed),
             },
             slowest,
             failures,

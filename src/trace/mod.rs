@@ -37,7 +37,7 @@ pub use live::live;
 pub(crate) use log::CallRecord;
 pub use meter::measuring_cost;
 pub(crate) use meter::{Meter, State, together};
-pub(crate) use outside::working_for;
+pub(crate) use outside::{fetched, used, working_for};
 pub use outside::{Request, request, throttled};
 pub(crate) use process::forget_most_memory;
 pub use prometheus::{MetricsFormat, metrics_text};

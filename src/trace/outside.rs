@@ -29,6 +29,8 @@ pub(crate) struct Outside {
     pub(crate) requests: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) throttled: AtomicU64,
+    pub(crate) fetched: AtomicU64,
+    pub(crate) used: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +100,20 @@ pub fn throttled() {
     if let Ok(here) = HERE.try_with(Here::clone) {
         here.meter.outside.throttled.fetch_add(1, Relaxed);
         tracing::debug!(target: "forebay::item", stage = here.meter.id, "asked to ask less");
+    }
+}
+
+/// Says that the call at hand brought so many bytes, as they are once they are decoded.
+pub(crate) fn fetched(bytes: u64) {
+    if let Ok(here) = HERE.try_with(Here::clone) {
+        here.meter.outside.fetched.fetch_add(bytes, Relaxed);
+    }
+}
+
+/// Says that what the call at hand yields uses so many of the bytes that were brought.
+pub(crate) fn used(bytes: u64) {
+    if let Ok(here) = HERE.try_with(Here::clone) {
+        here.meter.outside.used.fetch_add(bytes, Relaxed);
     }
 }
 

@@ -177,6 +177,8 @@ impl StageStats {
             (&mut self.traffic.requests, earlier.traffic.requests),
             (&mut self.traffic.bytes, earlier.traffic.bytes),
             (&mut self.traffic.throttled, earlier.traffic.throttled),
+            (&mut self.traffic.fetched, earlier.traffic.fetched),
+            (&mut self.traffic.used, earlier.traffic.used),
         ];
         for (now, then) in pairs {
             *now -= then.min(*now);
@@ -265,6 +267,21 @@ pub struct Traffic {
     pub bytes: u64,
     /// How often the answer was to ask less.
     pub throttled: u64,
+    /// Bytes of the chunks that were fetched, decoded.
+    #[serde(default)]
+    pub fetched: u64,
+    /// Bytes of the windows that they were fetched for.
+    #[serde(default)]
+    pub used: u64,
+}
+
+impl Traffic {
+    /// Decoded bytes that were fetched for each byte that a window uses, as
+    /// [`Plan::amplification`](crate::zarr::Plan::amplification) foretells it; `None` where no windows
+    /// were fetched.
+    pub fn amplification(&self) -> Option<f64> {
+        (self.used > 0).then(|| self.fetched as f64 / self.used as f64)
+    }
 }
 
 /// A call that took long.

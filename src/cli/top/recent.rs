@@ -83,6 +83,8 @@ fn since(before: Option<&StageReport>, now: &StageReport) -> StageStats {
             requests: traffic(|traffic| traffic.requests),
             bytes: traffic(|traffic| traffic.bytes),
             throttled: traffic(|traffic| traffic.throttled),
+            fetched: traffic(|traffic| traffic.fetched),
+            used: traffic(|traffic| traffic.used),
         },
         slowest: Vec::new(),
         failures: Vec::new(),

@@ -16,6 +16,7 @@ use super::request::Asking;
 use super::variable::Variable;
 use super::windows::{Window, label_of};
 use crate::item::{Buffer, Label};
+use crate::trace;
 
 /// Objects that one call reads at once; the store bounds what all calls do.
 const AT_ONCE: usize = 256;
@@ -145,6 +146,7 @@ pub async fn fetch<W: Windows>(windows: W) -> Result<Encoded, ZarrError> {
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await?;
+    trace::used(dataset.bytes() * windows.len() as u64);
     Ok(Encoded { windows, chunks: fetched.into_iter().flatten().collect() })
 }
 

@@ -749,10 +749,15 @@ const FIGURES = [
     [
       ['requests', (s) => count(s.traffic.requests)],
       ['bytes received', (s) => bytes(s.traffic.bytes)],
+      ['bytes decoded for each that a window uses', (s) => amplification(s.traffic)],
       ['throttled', (s) => count(s.traffic.throttled)],
     ],
   ],
 ];
+
+function amplification({ fetched, used }) {
+  return used > 0 ? (fetched / used).toFixed(2) : null;
+}
 
 function figureRows(run, [group, rows]) {
   const lines = rows
