@@ -3,6 +3,7 @@
 mod chrome;
 mod compare;
 pub(crate) mod control;
+mod cost;
 mod figures;
 mod gain;
 mod json;
@@ -27,6 +28,7 @@ mod verdict;
 pub(crate) use chrome::{Traced, chrome};
 pub use compare::{Change, Comparison, compare};
 pub use control::{Serving, serve};
+pub use cost::measuring_cost;
 #[cfg(feature = "otlp")]
 pub(crate) use figures::{Figure, Labels, Sort, Unit, Value, figures, service_quantiles};
 pub use gain::Gain;
@@ -35,10 +37,9 @@ pub use json::{
 };
 pub use live::live;
 pub(crate) use log::CallRecord;
-pub use meter::measuring_cost;
 pub(crate) use meter::{Meter, State, together};
-pub(crate) use outside::{fetched, used, working_for};
 pub use outside::{Request, request, throttled};
+pub(crate) use outside::{fetched, used, working_for};
 pub(crate) use process::forget_most_memory;
 pub use prometheus::{MetricsFormat, metrics_text};
 pub(crate) use receipt::receipt;

@@ -60,6 +60,7 @@ fn since(before: Option<&StageReport>, now: &StageReport) -> StageStats {
             blocked: state(|stage| stage.blocked),
             turn: state(|stage| stage.turn),
             limit: state(|stage| stage.limit),
+            ended: state(|stage| stage.ended),
         },
         on_core: now.on_core,
         no_core: now.no_core,
@@ -89,6 +90,7 @@ fn since(before: Option<&StageReport>, now: &StageReport) -> StageStats {
         slowest: Vec::new(),
         failures: Vec::new(),
         options: now.options.clone(),
+        rate_per_s: now.rate_per_s,
         buffer: now.buffer,
     }
 }
