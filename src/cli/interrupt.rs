@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Exit;
+use crate::trace::control::folder::remove_sockets;
 
 /// Whether the process was asked to end.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +34,8 @@ impl Interrupted {
                         _ = terminations.recv() => {}
                     }
                     if interrupted.0.swap(true, Relaxed) {
+                        // Nothing else of this process will.
+                        remove_sockets();
                         std::process::exit(Exit::Interrupted as i32);
                     }
                     end();

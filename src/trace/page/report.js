@@ -710,6 +710,7 @@ const FIGURES = [
     'Worker time',
     [
       ...STATES.map(({ name }) => [name, (s) => percent(s[name])]),
+      ['after its end', (s) => (s.ended > 0 ? percent(s.ended) : null)],
       ['working time on a core', (s) => percent(s.on_core)],
     ],
   ],
