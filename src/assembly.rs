@@ -18,7 +18,7 @@ use crate::pipeline::Node;
 use crate::site::Site;
 use crate::source::Index;
 use crate::stage::{Kind, Source, Stage, Stop};
-use crate::trace::{Meter, State, stage_ended};
+use crate::trace::{Meter, stage_ended};
 
 /// Builds the stages of a plan inside a run and returns the end of the last one.
 pub(crate) type Build<T> = Box<dyn FnOnce(&mut Assembly, &Arc<Site>) -> Inlet<T> + Send>;
@@ -130,6 +130,7 @@ impl Deferred {
             meter = meter.with_places(assembly.places(node.kind, workers));
         }
         meter.options = node.options.to_string();
+        meter.rate.clone_from(&node.options.rate);
         if let Some(trace) = assembly.engine.trace() {
             meter.trace(trace.calls());
         }
@@ -184,7 +185,7 @@ pub(crate) async fn guarded(
 /// Records how a stage stopped, before its ends are dropped.
 pub(crate) fn record<T: Send + 'static>(site: &Site, outlet: &Outlet<T>, result: Result<(), Stop>) {
     if matches!(site.meter.kind, Kind::Source | Kind::Flow) {
-        site.meter.enter(State::Starved);
+        site.meter.leave();
     }
     let end = match result {
         Ok(()) => End::Done,

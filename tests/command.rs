@@ -89,7 +89,7 @@ fn json_is_one_object_with_the_schema() {
         ] {
             assert!(stage.get(key).is_some(), "{key} of {stage}");
         }
-        let shares = ["working", "starved", "blocked", "turn", "limit"];
+        let shares = ["working", "starved", "blocked", "turn", "limit", "ended"];
         let sum: f64 = shares.iter().map(|key| stage[key].as_f64().expect("a share")).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{stage}");
         for key in ["p50", "p90", "p99", "max"] {
@@ -408,4 +408,11 @@ fn assert_telemetry(done: &Output) {
     let decoded = said("decoded");
     let spans = decoded.iter().map(|line| [&line["spans"][0]["name"], &line["spans"][1]["name"]]);
     assert!(spans.into_iter().all(|spans| spans == ["forebay.stage", "forebay.item"]));
+}
+
+#[test]
+fn a_run_cannot_fail_on_stalls_that_are_not_looked_for() {
+    let done = output(&["run", QUICKSTART, "--stall", "off", "--stall-fails"]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(stderr(&done).contains("leave out one of them"), "{}", stderr(&done));
 }

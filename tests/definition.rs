@@ -320,3 +320,11 @@ stages:
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
 }
+
+#[test]
+fn a_run_cannot_fail_on_stalls_that_are_not_looked_for() {
+    let stages = "stages:\n  - zarr.windows: { store: s, variables: [a], window: { time: 1 } }\n";
+    let text = format!("version: 1\nrun: {{ stall: off, stall_fails: true }}\n{stages}");
+    let told = parse(&text, &[]).expect_err("a contradiction");
+    assert!(told.contains("`stall_fails` needs stalls to be looked for"), "{told}");
+}

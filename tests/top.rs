@@ -206,6 +206,35 @@ fn several_runs_are_told_apart_and_none_is_explained() {
 }
 
 #[test]
+fn a_run_that_does_not_answer_is_told() {
+    let place = Place::new();
+    let run = place.run("stopped", &[]);
+    run.signal("STOP");
+    for args in [&["--once"][..], &[&run.id(), "--once"]] {
+        let silent = place.top(args);
+        assert_eq!(silent.status.code(), Some(2));
+        let says = format!("run {} does not answer", run.id());
+        assert!(told(&silent).contains(&says), "{}", told(&silent));
+    }
+    assert!(run.socket.exists());
+    run.signal("CONT");
+    assert_eq!(place.top(&["--once"]).status.code(), Some(0));
+}
+
+/// A pipeline whose fetch never comes to an end, so that only the second signal ends the process.
+#[test]
+fn a_second_interrupt_removes_the_socket() {
+    let place = Place::new();
+    let run = place.run("twice", &[]);
+    let socket = run.socket.clone();
+    run.signal("INT");
+    run.signal("INT");
+    let done = run.end();
+    assert_eq!(done.status.code(), Some(130));
+    assert!(!socket.exists());
+}
+
+#[test]
 fn clients_that_send_nonsense_or_nothing_do_not_hold_up_the_run() {
     let place = Place::new();
     let run = place.run("patient", &[]);

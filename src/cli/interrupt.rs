@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Exit;
+use crate::trace::control::folder::remove_sockets;
 
 /// Whether the process was asked to end, and how it then exits.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +51,11 @@ impl Interrupted {
                     interrupted.0.get_or_init(|| exit);
                     match ends.next() {
                         Some(end) => end(),
-                        None => std::process::exit(exit as i32),
+                        None => {
+                            // Nothing else of this process will.
+                            remove_sockets();
+                            std::process::exit(exit as i32)
+                        }
                     }
                 }
             });

@@ -87,6 +87,13 @@ pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetr
         settings.stall.after = after;
     }
     settings.stall.fails |= args.stall_fails;
+    if settings.stall.fails && settings.stall.after.is_none() {
+        say(
+            "error: a run that does not look for stalls (`--stall off`, or `stall: off` in the file) \
+             can't fail when it stalls (`--stall-fails`, or `stall_fails: true`): leave out one of them\n",
+        );
+        return Exit::Wrong;
+    }
     let last = args.trace_last;
     settings.trace = args.trace.as_ref().map(|_| TraceRule { last, ..TraceRule::default() });
     let interrupted = Interrupted::default();

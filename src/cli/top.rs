@@ -79,11 +79,18 @@ pub(super) fn top(args: &Args) -> Exit {
 
 /// The run that is meant.
 fn chosen(wanted: Option<&str>) -> Result<Client, String> {
-    let reached = sockets().into_iter().filter_map(|Socket { pid, path }| {
-        // One that has just ended is none.
-        Client::connect(&path).map(|client| (pid, client)).ok()
-    });
-    let mut runs: Vec<_> = reached.collect();
+    let (mut runs, mut silent) = (Vec::new(), Vec::new());
+    for Socket { pid, path } in sockets() {
+        match Client::connect(&path) {
+            Ok(client) => runs.push((pid, client)),
+            Err(error) if is_silence(&error) => silent.push(pid),
+            // One that has just ended is none.
+            Err(_) => {}
+        }
+    }
+    if let Some(pid) = silent.iter().find(|pid| wanted == Some(&pid.to_string())) {
+        return Err(silence(*pid));
+    }
     let is_meant = |pid: u32, client: &Client| {
         wanted.is_none_or(|wanted| wanted == client.name() || wanted == pid.to_string())
     };
@@ -91,6 +98,9 @@ fn chosen(wanted: Option<&str>) -> Result<Client, String> {
     runs.retain(|(pid, client)| is_meant(*pid, client));
     match (runs.len(), wanted) {
         (1, _) => Ok(runs.remove(0).1),
+        (0, _) if all.is_empty() && !silent.is_empty() => {
+            Err(silent.into_iter().map(silence).collect::<Vec<_>>().join("\n"))
+        }
         (0, _) if all.is_empty() => {
             Err("no run goes on that this user could look at: start one with \
                                          `forebay run PIPELINE`, or in Rust with \
@@ -103,6 +113,18 @@ fn chosen(wanted: Option<&str>) -> Result<Client, String> {
             listed(&runs)
         )),
     }
+}
+
+/// Whether nobody answered in time, as when the process is stopped.
+fn is_silence(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+}
+
+fn silence(pid: u32) -> String {
+    format!(
+        "run {pid} does not answer: its process may be stopped (`kill -CONT {pid}` lets it go on), or \
+         the machine is too busy"
+    )
 }
 
 fn listed(runs: &[(u32, Client)]) -> String {

@@ -11,7 +11,10 @@ use super::values::{DiskCache, Size};
 use crate::item::{Batch, DType};
 use crate::ops::Stats;
 use crate::stage::Kind;
-use crate::store::zarr::{Also, Edges, Extents, Keep, Labels, Span, Split, Window, WindowsSpec};
+use crate::store::zarr::{
+    Also, Codec, Edges, Extents, Incomplete, Keep, Labels, Overlap, Ranks, Span, Split, Window,
+    WindowsSpec, WriteSpec,
+};
 use crate::store::{Store, zarr};
 use crate::{cpu, device, flow, io, ops};
 
@@ -79,6 +82,45 @@ struct ZarrFetch {}
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ZarrDecode {}
+
+/// Writes batches at the place of their windows into a Zarr v3 store, and passes them on. Chunks that
+/// are there already stay, so that a second run goes on where the first one ended.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ZarrWrite {
+    /// The store's URL: a path, file://, memory://, s3://, gs:// or az://. It is made if need be.
+    store: String,
+    /// Options of the store, such as `{ region: eu-west-1 }`.
+    #[serde(default)]
+    options: BTreeMap<String, String>,
+    /// The tensors that are written. Default: all of a batch.
+    #[serde(default)]
+    variables: Vec<String>,
+    /// For tensors that the source does not have, one of its tensors at whose place they belong, such
+    /// as `{ wind: u10 }`.
+    #[serde(default)]
+    like: BTreeMap<String, String>,
+    /// The extents of chunks in the dimensions in which they are not the source's: `{ time: 1 }`.
+    #[serde(default)]
+    chunks: Extents,
+    /// `zstd`, `blosc`, `gzip` or `none`, or with a level: `{ name: zstd, level: 9 }`. Default: `zstd`.
+    #[serde(default)]
+    codec: Codec,
+    /// What is written where windows overlap: their `mean`, or a mean with weights that rise from a
+    /// window's edge to its middle, `hann` or `triangle`. Default: `mean`.
+    #[serde(default)]
+    overlap: Overlap,
+    /// What happens to chunks for which windows are missing at the end: `fail`, or `write` with the fill
+    /// value in their place. Default: `fail`.
+    #[serde(default)]
+    incomplete: Incomplete,
+    /// How much chunks may take while windows are missing, such as `2GiB`. Default: 4GiB.
+    #[serde(default)]
+    memory: Option<Size>,
+    /// This rank among those that write the store, as in the step `shard`: `{ rank: 0, world: 4 }`.
+    #[serde(default)]
+    shard: Option<Ranks>,
+}
 
 /// Random order; the whole of it where items are computed by position.
 #[derive(Deserialize, JsonSchema)]
@@ -311,6 +353,20 @@ pub(super) fn catalog() -> Catalog {
             Ok(cpu::map("decode", zarr::decode(&context.pool)))
         })
         .allocates()
+        .stage("zarr.write", Kind::Io, |args: ZarrWrite, _| {
+            let store = Store::open_with(&args.store, &args.options)?;
+            let spec = WriteSpec {
+                variables: args.variables,
+                like: args.like,
+                chunks: args.chunks,
+                codec: args.codec,
+                overlap: args.overlap,
+                incomplete: args.incomplete,
+                memory: args.memory.map(|Size(bytes)| bytes),
+                shard: args.shard,
+            };
+            Ok(zarr::write(&store, &spec)?)
+        })
         .stage("tensor.normalize", Kind::Cpu, |args: Normalize, _| {
             Ok(cpu::map("normalize", ops::normalize(args.stats)))
         })

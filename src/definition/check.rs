@@ -216,6 +216,11 @@ impl RunBlock {
         }
         match block.get("stall_fails").map(|node| (node, &node.value)) {
             None => {}
+            Some((node, Value::Bool(true))) if stall.after.is_none() => {
+                let why = "`stall_fails` needs stalls to be looked for, but `stall` is off: leave out one \
+                           of them";
+                wrong(node, why.to_owned());
+            }
             Some((_, Value::Bool(fails))) => stall.fails = *fails,
             Some((node, _)) => wrong(node, "`stall_fails` is true or false".to_owned()),
         }

@@ -72,7 +72,7 @@ impl Store {
 
     /// Asks the store from code that is not async. A client belongs to the runtime that it was first
     /// used on: this one gets its own.
-    fn blocking<T: Send>(
+    pub(super) fn blocking<T: Send>(
         &self,
         ask: impl AsyncFnOnce(Arc<dyn ObjectStore>) -> Result<T, StoreError> + Send,
     ) -> Result<T, StoreError> {

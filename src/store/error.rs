@@ -56,13 +56,27 @@ pub enum StoreError {
         /// Whether the same request may succeed later.
         transient: bool,
     },
+    /// An object could not be written; nothing of it is there.
+    #[error("writing `{key}` to the store `{store}` failed: {why}")]
+    NotWritten {
+        /// The store's URL.
+        store: String,
+        /// The object's key.
+        key: String,
+        /// What the store said.
+        why: String,
+        /// Whether the same request may succeed later.
+        transient: bool,
+    },
 }
 
 impl StoreError {
     /// Whether the same request may succeed later: overload, a lost connection, a short response.
     pub fn is_transient(&self) -> bool {
         match self {
-            StoreError::Failed { transient, .. } => *transient,
+            StoreError::Failed { transient, .. } | StoreError::NotWritten { transient, .. } => {
+                *transient
+            }
             StoreError::Truncated { .. } => true,
             _ => false,
         }

@@ -1,7 +1,7 @@
 //! Storage by URL: files, memory, HTTP, S3, Google Cloud, Azure, and the embedded sample.
 //!
-//! A store reads whole objects and byte ranges into recycled memory; it knows nothing of what the
-//! bytes mean. Credentials and endpoints come from the environment variables that the clouds' own
+//! A store reads whole objects and byte ranges into recycled memory, and writes whole objects; it knows
+//! nothing of what the bytes mean. Credentials and endpoints come from the environment variables that the clouds' own
 //! tools read, or from options; nothing of them is ever shown.
 
 mod blocking;
@@ -9,6 +9,7 @@ mod disk;
 mod error;
 mod pace;
 mod place;
+mod put;
 mod request;
 pub mod sample;
 pub mod zarr;
@@ -275,7 +276,9 @@ impl Store {
 }
 
 /// Runs what blocks where it keeps nobody waiting; a panic in it goes on here.
-async fn on_a_blocking_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn on_a_blocking_thread<T: Send + 'static>(
+    run: impl FnOnce() -> T + Send + 'static,
+) -> T {
     match tokio::task::spawn_blocking(run).await {
         Ok(result) => result,
         Err(error) => std::panic::resume_unwind(error.into_panic()),

@@ -222,15 +222,20 @@ impl Place {
         Ok(path)
     }
 
-    /// Opens the file of `key`, which can't lie outside of the store.
+    /// Opens the file of `key`.
     pub(super) fn file(&self, key: &str) -> io::Result<File> {
-        let Place::Local(root) = self else { unreachable!("only files are opened") };
+        File::open(self.file_path(key)?)
+    }
+
+    /// The path of `key`, which can't lie outside of the store.
+    pub(super) fn file_path(&self, key: &str) -> io::Result<PathBuf> {
+        let Place::Local(root) = self else { unreachable!("only files have paths") };
         let key = Path::new(key);
         if !key.components().all(|part| matches!(part, Component::Normal(_))) {
             let why = "a key must not lead out of the store";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        File::open(root.join(key))
+        Ok(root.join(key))
     }
 
     /// The names at the top, where they can be listed at no cost.

@@ -39,17 +39,21 @@ pub(super) fn gains(stats: &RunStats, stage: Option<&StageStats>, cause: Cause) 
         return gain("half the time in your own loop", now, of_consumer, 2.0, lowest);
     };
     let next = lowest.min(of_consumer);
-    let own = ceiling(stage, stats);
+    let own = ceiling_of(stage, stats, stage.unlimited_per_s());
     if !own.is_finite() {
         return Vec::new();
     }
     let more = (stage.workers as f64 + helps(stats, stage)) / stage.workers as f64;
     match cause {
-        Cause::Working => [
-            gain("one more worker", now, own, more, next),
-            gain("half the time of a call", now, own, 2.0, next),
-        ]
-        .concat(),
+        Cause::Working => {
+            let rate = stage.rate_per_s.unwrap_or(f64::INFINITY);
+            let next = next.min(ceiling_of(stage, stats, rate));
+            [
+                gain("one more worker", now, own, more, next),
+                gain("half the time of a call", now, own, 2.0, next),
+            ]
+            .concat()
+        }
         // Nothing but the limit keeps it from its ceiling.
         Cause::Limit => gain("no rate limit", now, now, own / now, next),
         Cause::Turn => gain("a window that is large enough", now, now, own / now, next),
@@ -67,11 +71,16 @@ fn helps(stats: &RunStats, stage: &StageStats) -> f64 {
 
 /// Items that a stage lets the consumer have in a second, at most.
 fn ceiling(stage: &StageStats, stats: &RunStats) -> f64 {
+    ceiling_of(stage, stats, stage.could_do_per_s())
+}
+
+/// The same of a stage that makes so many calls a second.
+fn ceiling_of(stage: &StageStats, stats: &RunStats, per_s: f64) -> f64 {
     if stage.service.count == 0 || stats.items == 0 {
         return f64::INFINITY;
     }
     let calls_an_item = stage.service.count as f64 / stats.items as f64;
-    stage.could_do_per_s() / calls_an_item
+    per_s / calls_an_item
 }
 
 fn gain(change: &str, now: f64, own: f64, lifts: f64, next: f64) -> Vec<Gain> {

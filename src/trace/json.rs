@@ -114,7 +114,7 @@ pub struct StageReport {
     pub items: u64,
     /// Bytes that it sent.
     pub bytes: u64,
-    /// Shares of worker time in the five states; they add up to 1.
+    /// Shares of worker time in the five states; with `ended` they add up to 1.
     pub working: f64,
     /// See `working`.
     pub starved: f64,
@@ -124,6 +124,9 @@ pub struct StageReport {
     pub turn: f64,
     /// See `working`.
     pub limit: f64,
+    /// The share after the end of a source, or of a stage without calls.
+    #[serde(default)]
+    pub ended: f64,
     /// The share of the working time on a core; cpu stages only.
     pub on_core: Option<f64>,
     /// The share of the working time in which there was no core for it.
@@ -154,6 +157,9 @@ pub struct StageReport {
     /// What its lanes did on their device, if it has some.
     #[serde(default)]
     pub device: Option<DeviceStats>,
+    /// Calls that may start in a second, if it has a rate.
+    #[serde(default)]
+    pub rate_per_s: Option<f64>,
     /// Its slowest calls.
     #[serde(default)]
     pub slowest: Vec<SlowReport>,
@@ -276,6 +282,7 @@ fn stage(stage: &StageStats) -> StageReport {
         blocked,
         turn,
         limit,
+        ended: stage.states.ended_share(),
         on_core: stage.on_core,
         no_core: stage.no_core,
         could_do_per_s: Some(stage.could_do_per_s()).filter(|rate| rate.is_finite()),
@@ -294,6 +301,7 @@ fn stage(stage: &StageStats) -> StageReport {
         buffer: stage.buffer,
         traffic: Some(stage.traffic).filter(|traffic| *traffic != Traffic::default()),
         device: Some(stage.device).filter(|device| *device != DeviceStats::default()),
+        rate_per_s: stage.rate_per_s,
         slowest: stage.slowest.iter().map(slow).collect(),
         failures: stage.failures.clone(),
         options: stage.options.clone(),

@@ -16,6 +16,7 @@ use super::stats::{BufferStats, StageStats, States, Traffic};
 use super::under_way::UnderWay;
 use crate::fault::Fault;
 use crate::item::ItemId;
+use crate::options::Rate;
 use crate::stage::Kind;
 
 /// The five states of a worker.
@@ -40,6 +41,7 @@ pub(crate) struct Meter {
     pub(crate) workers_set: AtomicUsize,
     /// What was said about how the stage runs, for reports.
     pub(crate) options: String,
+    pub(crate) rate: Option<Rate>,
     start: Instant,
     clock: Mutex<Clock>,
     pub(super) log: Mutex<Log>,
@@ -71,6 +73,9 @@ pub(crate) struct Meter {
 struct Clock {
     census: Census,
     ns: [u64; 5],
+    /// Workers of a stage that has ended, and how long they are gone.
+    gone: u32,
+    gone_ns: u64,
     since: Instant,
     /// The run has ended: what workers still do is no part of it.
     stopped: bool,
@@ -87,8 +92,16 @@ impl Meter {
             kind,
             workers_set: AtomicUsize::new(workers),
             options: String::new(),
+            rate: None,
             start,
-            clock: Mutex::new(Clock { census, ns: [0; 5], since: start, stopped: false }),
+            clock: Mutex::new(Clock {
+                census,
+                ns: [0; 5],
+                gone: 0,
+                gone_ns: 0,
+                since: start,
+                stopped: false,
+            }),
             log: Mutex::new(Log::new()),
             slow_ns: AtomicU64::new(0),
             traced: AtomicBool::new(false),
@@ -121,10 +134,22 @@ impl Meter {
     /// From now on the workers are as many and distributed as `census` says.
     pub(crate) fn set(&self, census: Census, now: Instant) {
         let mut clock = self.clock.lock();
-        if clock.census != census {
+        if clock.census != census && clock.gone == 0 {
             clock.advance(now);
             clock.census = census;
         }
+    }
+
+    /// The stage has ended: its workers are in no state any more.
+    pub(crate) fn leave(&self) {
+        let mut clock = self.clock.lock();
+        clock.advance(Instant::now());
+        clock.gone += std::mem::take(&mut clock.census).iter().sum::<u32>();
+    }
+
+    /// Whether the stage has ended.
+    pub(crate) fn has_left(&self) -> bool {
+        self.clock.lock().gone > 0
     }
 
     /// How many workers are in each state now.
@@ -134,7 +159,8 @@ impl Meter {
 
     /// How many workers there are, those included that finish their last call.
     pub(crate) fn workers(&self) -> usize {
-        self.census().iter().sum::<u32>() as usize
+        let clock = self.clock.lock();
+        (clock.census.iter().sum::<u32>() + clock.gone) as usize
     }
 
     /// A number that grows whenever anything is done.
@@ -153,7 +179,7 @@ impl Meter {
     }
 
     /// The figures that are kept over time, with the time in each state as [`together`] gave it.
-    pub(crate) fn sample(&self, states: [Duration; 5], buffer: &BufferStats) -> StageSample {
+    pub(crate) fn sample(&self, (states, _): Times, buffer: &BufferStats) -> StageSample {
         let (service, calls) = self.log.lock().served_so_far();
         StageSample {
             states,
@@ -245,7 +271,7 @@ impl Meter {
     }
 
     /// The figures, with the time in each state as [`together`] gave it.
-    pub(crate) fn figures(&self, ns: [Duration; 5], buffer: BufferStats) -> StageStats {
+    pub(crate) fn figures(&self, (ns, ended): Times, buffer: BufferStats) -> StageStats {
         let (service, histogram, slowest, failures) = {
             let log = self.log.lock();
             (log.service(), log.histogram(), log.slowest(), log.failures())
@@ -268,6 +294,7 @@ impl Meter {
                 blocked: ns[State::Blocked as usize],
                 turn: ns[State::Turn as usize],
                 limit: ns[State::Limit as usize],
+                ended,
             },
             on_core: share(&self.core_ns, &self.core_of_ns),
             no_core: share(&self.delay_ns, &self.delay_of_ns),
@@ -283,15 +310,30 @@ impl Meter {
                 requests: self.outside.requests.load(Relaxed),
                 bytes: self.outside.bytes.load(Relaxed),
                 throttled: self.outside.throttled.load(Relaxed),
+                fetched: self.outside.fetched.load(Relaxed),
+                used: self.outside.used.load(Relaxed),
             },
             device: self.device.figures(),
             slowest,
             failures,
             options: self.options.clone(),
+            rate_per_s: self.rate_per_s(),
             buffer,
         }
     }
+
+    /// How many calls may start in a second.
+    fn rate_per_s(&self) -> Option<f64> {
+        let Rate { requests_per_s, bytes_per_s, .. } = self.rate.as_ref()?;
+        let each = self.bytes_out.load(Relaxed) as f64 / self.items_out.load(Relaxed) as f64;
+        let by_bytes = bytes_per_s.map(|per_s| per_s / each).filter(|rate| rate.is_finite());
+        let rates = [*requests_per_s, by_bytes];
+        rates.into_iter().flatten().min_by(f64::total_cmp)
+    }
 }
+
+/// The time of the workers in each state, and after the stage's end.
+pub(crate) type Times = ([Duration; 5], Duration);
 
 /// Advances the clocks of all `meters` to one time, now or a little later, and gives it with the
 /// states of each; at the end of a run it also stops them there.
@@ -301,50 +343,16 @@ impl Meter {
 pub(crate) fn together<'a>(
     meters: impl Iterator<Item = &'a Meter>,
     stop: bool,
-) -> (Instant, Vec<[Duration; 5]>) {
+) -> (Instant, Vec<Times>) {
     let mut clocks: Vec<_> = meters.map(|meter| meter.clock.lock()).collect();
     let at = clocks.iter().map(|clock| clock.since).fold(Instant::now(), Instant::max);
     let states = clocks.iter_mut().map(|clock| {
         clock.advance(at);
         clock.stopped |= stop;
-        clock.ns.map(Duration::from_nanos)
+        (clock.ns.map(Duration::from_nanos), Duration::from_nanos(clock.gone_ns))
     });
     let states = states.collect();
     (at, states)
-}
-
-/// What measuring costs on this machine for each item and stage: everything that a stage records
-/// of a small item in a burst of 16, on a meter that belongs to no run.
-pub fn measuring_cost() -> Duration {
-    const BURST: usize = 16;
-    const BURSTS: u32 = 20_000;
-    let start = Instant::now();
-    let meter = Meter::new("measured".to_owned(), Kind::Cpu, 2, start).with_places(2);
-    let mut calls = Vec::with_capacity(BURST);
-    let mut done = 0;
-    for _ in 0..BURSTS {
-        calls.clear();
-        let mut from = Instant::now();
-        meter.attempts.fetch_add(BURST as u64, Relaxed);
-        meter.set([1, 1, 0, 0, 0], from);
-        for _ in 0..BURST {
-            let (id, attempt) = (ItemId::source(done), 1);
-            meter.under_way[0].begin(done, id, attempt, None, meter.since_start(from));
-            let now = Instant::now();
-            let (from_ns, ns) = (meter.since_start(from), (now - from).as_nanos() as u64);
-            let call = CallRecord { id, worker: 0, attempt, from_ns, ns, bytes: 1, failed: false };
-            meter.note_if_slow(&call);
-            calls.push(call);
-            meter.under_way[0].end();
-            from = now;
-            done += 1;
-        }
-        meter.served(&calls);
-        meter.items_in.fetch_add(BURST as u64, Relaxed);
-        meter.sent(calls.iter().map(|call| call.id), BURST as u64, from);
-        meter.set([0, 2, 0, 0, 0], from);
-    }
-    start.elapsed() / (BURSTS * BURST as u32)
 }
 
 impl Clock {
@@ -356,6 +364,7 @@ impl Clock {
         for (total, workers) in self.ns.iter_mut().zip(self.census) {
             *total += ns * u64::from(workers);
         }
+        self.gone_ns += ns * u64::from(self.gone);
         self.since = self.since.max(now);
     }
 }
@@ -373,7 +382,7 @@ mod tests {
         meter.set([1, 0, 1, 1, 0], at(30));
         meter.clock.lock().advance(at(100));
         let ns = meter.clock.lock().ns.map(Duration::from_nanos);
-        let stats = meter.figures(ns, BufferStats::default());
+        let stats = meter.figures((ns, Duration::ZERO), BufferStats::default());
         assert_eq!(stats.states.working, Duration::from_millis(90));
         assert_eq!(stats.states.starved, Duration::from_millis(30 + 40));
         assert_eq!(stats.states.blocked, Duration::from_millis(70));
@@ -387,7 +396,7 @@ mod tests {
         meter.set([1, 0, 0, 0, 0], start - Duration::from_millis(500));
         meter.clock.lock().advance(start + Duration::from_secs(1));
         let ns = meter.clock.lock().ns.map(Duration::from_nanos);
-        let stats = meter.figures(ns, BufferStats::default());
+        let stats = meter.figures((ns, Duration::ZERO), BufferStats::default());
         assert_eq!(stats.states.working, Duration::from_secs(1));
     }
 }

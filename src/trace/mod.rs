@@ -3,6 +3,7 @@
 mod chrome;
 mod compare;
 pub(crate) mod control;
+mod cost;
 mod device;
 mod figures;
 mod gain;
@@ -28,6 +29,7 @@ mod verdict;
 pub(crate) use chrome::{Traced, chrome};
 pub use compare::{Change, Comparison, compare};
 pub use control::{Serving, serve};
+pub use cost::measuring_cost;
 pub(crate) use device::DeviceMeter;
 pub use device::DeviceStats;
 #[cfg(feature = "otlp")]
@@ -38,10 +40,9 @@ pub use json::{
 };
 pub use live::live;
 pub(crate) use log::CallRecord;
-pub use meter::measuring_cost;
 pub(crate) use meter::{Meter, State, together};
-pub(crate) use outside::working_for;
 pub use outside::{Request, request, throttled};
+pub(crate) use outside::{fetched, used, working_for};
 pub(crate) use process::forget_most_memory;
 pub use prometheus::{MetricsFormat, metrics_text};
 pub(crate) use receipt::receipt;

@@ -29,6 +29,8 @@ pub(crate) struct Outside {
     pub(crate) requests: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) throttled: AtomicU64,
+    pub(crate) fetched: AtomicU64,
+    pub(crate) used: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +103,20 @@ pub fn throttled() {
     }
 }
 
+/// Says that the call at hand brought so many bytes, as they are once they are decoded.
+pub(crate) fn fetched(bytes: u64) {
+    if let Ok(here) = HERE.try_with(Here::clone) {
+        here.meter.outside.fetched.fetch_add(bytes, Relaxed);
+    }
+}
+
+/// Says that what the call at hand yields uses so many of the bytes that were brought.
+pub(crate) fn used(bytes: u64) {
+    if let Ok(here) = HERE.try_with(Here::clone) {
+        here.meter.outside.used.fetch_add(bytes, Relaxed);
+    }
+}
+
 /// A request under way, see [`request`].
 #[derive(Debug)]
 pub struct Request(Option<Asked>);
@@ -113,7 +129,7 @@ struct Asked {
 }
 
 impl Request {
-    /// So many bytes came.
+    /// So many bytes came, or were taken by what was written to.
     pub fn received(&mut self, bytes: u64) {
         if let Some(asked) = &mut self.0 {
             asked.bytes += bytes;

@@ -69,9 +69,8 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
         let (per_s, more) = (rate(items_per_s), percent(factor - 1.0));
         write_to(&mut out, format_args!("  {change}: about {per_s} items/s (+{more})\n"));
     }
-    for StageStats { id, traffic: Traffic { requests, bytes: read, throttled }, .. } in
-        &stats.stages
-    {
+    for StageStats { id, traffic, .. } in &stats.stages {
+        let Traffic { requests, bytes: read, throttled, .. } = traffic;
         if *requests > 0 {
             let each = bytes(*read as f64 / *requests as f64);
             let (requests, read) = (count(*requests), bytes(*read as f64));
@@ -79,6 +78,10 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
                 &mut out,
                 format_args!("{id} asked for {read} in {requests} requests, {each} each"),
             );
+            if let Some(times) = traffic.amplification() {
+                let text = format_args!("; {times:.2} bytes decoded for each that a window uses");
+                write_to(&mut out, text);
+            }
             if *throttled > 0 {
                 let times = count(*throttled);
                 write_to(&mut out, format_args!("; {times} times it was told to ask less"));

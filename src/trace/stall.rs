@@ -111,6 +111,9 @@ fn told(stage: &Meter, now_ns: u64) -> Told {
             starved: false,
         };
     }
+    if stage.has_left() {
+        return Told { text: "has ended".to_owned(), call: None, starved: false };
+    }
     let text = match (stage.kind, most(&census)) {
         (Kind::Source, State::Working | State::Starved) => "gives nothing",
         (_, State::Working) => "works",

@@ -135,6 +135,10 @@ pub struct StageStats {
     pub failures: Vec<Failures>,
     /// What was said about how it runs: `workers 8, retry 5`.
     pub options: String,
+    /// Calls that may start in a second, if it has a rate; one of bytes is turned into calls by the mean
+    /// of what they yielded so far.
+    #[serde(default)]
+    pub rate_per_s: Option<f64>,
     /// The buffer behind the stage.
     pub buffer: BufferStats,
 }
@@ -180,6 +184,8 @@ impl StageStats {
             (&mut self.traffic.requests, earlier.traffic.requests),
             (&mut self.traffic.bytes, earlier.traffic.bytes),
             (&mut self.traffic.throttled, earlier.traffic.throttled),
+            (&mut self.traffic.fetched, earlier.traffic.fetched),
+            (&mut self.traffic.used, earlier.traffic.used),
         ];
         for (now, then) in pairs {
             *now -= then.min(*now);
@@ -191,20 +197,27 @@ impl StageStats {
         now.blocked = now.blocked.saturating_sub(then.blocked);
         now.turn = now.turn.saturating_sub(then.turn);
         now.limit = now.limit.saturating_sub(then.limit);
+        now.ended = now.ended.saturating_sub(then.ended);
         let (now, then) = (&mut self.service, &earlier.service);
         now.total_ns = now.total_ns.saturating_sub(then.total_ns);
         now.count = now.count.saturating_sub(then.count);
         now.mean_ns = now.total_ns.checked_div(now.count).unwrap_or(0);
     }
 
-    /// Items a second that this stage would deliver if it were never starved, blocked or held:
-    /// its workers over its mean service time. Infinite before the first call.
+    /// Items a second that this stage would deliver if it were never starved, blocked or held for its
+    /// turn: its workers over its mean service time, and not more than its rate. Infinite before the
+    /// first call, if it has no rate.
     pub fn could_do_per_s(&self) -> f64 {
+        self.unlimited_per_s().min(self.rate_per_s.unwrap_or(f64::INFINITY))
+    }
+
+    /// The same if it had no rate.
+    pub(super) fn unlimited_per_s(&self) -> f64 {
         self.workers as f64 * 1e9 / self.service.mean_ns as f64
     }
 }
 
-/// Worker time by state. Every worker is always in exactly one.
+/// Worker time by state. Every worker is always in exactly one, until its stage has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct States {
     /// In the stage's code.
@@ -217,15 +230,24 @@ pub struct States {
     pub turn: Duration,
     /// Held by a rate limit, a retry pause or another limit.
     pub limit: Duration,
+    /// In none of them: a source, or a stage without calls, has ended while the run went on.
+    #[serde(default)]
+    pub ended: Duration,
 }
 
 impl States {
-    /// Working, starved, blocked, turn and limit as shares of the total, 0 to 1. They add up to 1,
-    /// or are all 0 before any time has passed.
+    /// Working, starved, blocked, turn and limit as shares of the total, 0 to 1. They add up to 1
+    /// less the share after the stage's end, or are all 0 before any time has passed.
     pub fn shares(&self) -> [f64; 5] {
         let all = [self.working, self.starved, self.blocked, self.turn, self.limit];
-        let total: f64 = all.iter().map(Duration::as_secs_f64).sum();
+        let total = self.total().as_secs_f64();
         all.map(|d| if total > 0.0 { d.as_secs_f64() / total } else { 0.0 })
+    }
+
+    /// The share after the stage's end, 0 to 1.
+    pub fn ended_share(&self) -> f64 {
+        let total = self.total().as_secs_f64();
+        if total > 0.0 { self.ended.as_secs_f64() / total } else { 0.0 }
     }
 
     /// The share in which the workers held up the run, 0 to 1: working + turn + limit.
@@ -234,9 +256,9 @@ impl States {
         working + turn + limit
     }
 
-    /// The total of the five.
+    /// The total of the five and of the time after the stage's end.
     pub fn total(&self) -> Duration {
-        self.working + self.starved + self.blocked + self.turn + self.limit
+        self.working + self.starved + self.blocked + self.turn + self.limit + self.ended
     }
 }
 
@@ -269,6 +291,21 @@ pub struct Traffic {
     pub bytes: u64,
     /// How often the answer was to ask less.
     pub throttled: u64,
+    /// Bytes of the chunks that were fetched, decoded.
+    #[serde(default)]
+    pub fetched: u64,
+    /// Bytes of the windows that they were fetched for.
+    #[serde(default)]
+    pub used: u64,
+}
+
+impl Traffic {
+    /// Decoded bytes that were fetched for each byte that a window uses, as
+    /// [`Plan::amplification`](crate::zarr::Plan::amplification) foretells it; `None` where no windows
+    /// were fetched.
+    pub fn amplification(&self) -> Option<f64> {
+        (self.used > 0).then(|| self.fetched as f64 / self.used as f64)
+    }
 }
 
 /// A call that took long.

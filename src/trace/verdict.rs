@@ -258,7 +258,10 @@ mod tests {
         let [working, starved, blocked, turn, limit] = ms;
         let meter = crate::trace::Meter::new(id.into(), kind, 1, std::time::Instant::now());
         let stats = meter.figures(Default::default(), Default::default());
-        StageStats { states: States { working, starved, blocked, turn, limit }, ..stats }
+        StageStats {
+            states: States { working, starved, blocked, turn, limit, ended: Duration::ZERO },
+            ..stats
+        }
     }
 
     fn run(waited: u64, stages: Vec<StageStats>) -> RunStats {

@@ -26,7 +26,7 @@ fn change_at_random(handle: Handle, stage: String, most: usize, ended: Arc<Atomi
         changes += 1;
         let stats = handle.stats();
         for stage in &stats.stages {
-            let sum: f64 = stage.states.shares().iter().sum();
+            let sum = stage.states.shares().iter().sum::<f64>() + stage.states.ended_share();
             assert!((sum - 1.0).abs() < 1e-9, "{sum}");
             assert!((1..=most).contains(&stage.workers), "{}", stage.workers);
         }

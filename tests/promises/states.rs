@@ -22,7 +22,7 @@ fn shares_add_up_to_one_at_any_time() {
             assert!(run.next().is_some());
             let stats = run.stats();
             for stage in &stats.stages {
-                let sum: f64 = stage.states.shares().iter().sum();
+                let sum = stage.states.shares().iter().sum::<f64>() + stage.states.ended_share();
                 assert!((sum - 1.0).abs() < 1e-9, "{kind} {sum}");
                 let whole = stats.elapsed * stage.workers as u32;
                 assert!(stage.states.total().abs_diff(whole) < Duration::from_micros(1));
@@ -150,4 +150,36 @@ fn the_report_and_its_json_say_the_same() {
     let sum: f64 =
         shares.iter().map(|share| json["stages"][1][share].as_f64().expect("a share")).sum();
     assert!((sum - 1.0).abs() < 1e-9);
+}
+
+/// A source that has given all it has is not starved for the rest of the run: nothing is wrong with it.
+#[test]
+fn a_source_that_has_ended_is_in_no_state() {
+    let slow = io::map("slow", async |x: u64| {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Ok::<_, Never>(x)
+    });
+    let run = Pipeline::from(source::iter("numbers", 0..10_u64)).then(slow.workers(1)).run();
+    let stats = run.expect("runs").drain().expect("no fault");
+    let source = &stats.stages[0];
+    assert_eq!(source.states.starved, Duration::ZERO);
+    assert!(source.states.ended >= Duration::from_millis(50), "{:?}", source.states);
+    assert_eq!(source.workers, 1);
+    assert!(source.states.total().abs_diff(stats.elapsed) < Duration::from_micros(1));
+    let json = RunReport::new(&stats, Delivered::default(), [], None);
+    let shares = &json.stages[0];
+    assert!(shares.ended > 0.5 && shares.starved == 0.0, "{shares:?}");
+}
+
+#[test]
+fn what_a_stage_could_do_is_at_most_its_rate() {
+    for rate in [Rate::requests(200.0), Rate::bytes(8.0 * 200.0)] {
+        let limited = io::map("limited", async |x: u64| Ok::<_, Never>(x)).workers(4).rate(rate);
+        let run = Pipeline::from(source::iter("numbers", 0..20_u64)).then(limited).run();
+        let stats = run.expect("runs").drain().expect("no fault");
+        assert_eq!(stats.stages[1].rate_per_s, Some(200.0));
+        assert_eq!(stats.stages[1].could_do_per_s(), 200.0);
+        let json = RunReport::new(&stats, Delivered::default(), [], None);
+        assert_eq!(json.stages[1].could_do_per_s, Some(200.0));
+    }
 }

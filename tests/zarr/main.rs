@@ -11,4 +11,5 @@ mod plan;
 mod samples;
 mod server;
 mod windows;
+mod write;
 mod written;

@@ -79,6 +79,8 @@ fn a_plan_predicts_requests_and_bytes() {
                     .expect("runs");
                 let windows: u64 =
                     run.by_ref().map(|batch| batch.expect("no fault").len() as u64).sum();
+                let traffic = run.stats().stages[run.stats().stages.len() - 2].traffic;
+                assert_eq!(traffic.amplification(), Some(plan.amplification()), "{what}");
                 let counted = store.stats();
                 assert_eq!(plan.windows, windows, "{what}");
                 // Which of two calls side by side fetches a chunk that both want is chance, and so

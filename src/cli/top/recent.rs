@@ -60,6 +60,7 @@ fn since(before: Option<&StageReport>, now: &StageReport) -> StageStats {
             blocked: state(|stage| stage.blocked),
             turn: state(|stage| stage.turn),
             limit: state(|stage| stage.limit),
+            ended: state(|stage| stage.ended),
         },
         on_core: now.on_core,
         no_core: now.no_core,
@@ -83,6 +84,8 @@ fn since(before: Option<&StageReport>, now: &StageReport) -> StageStats {
             requests: traffic(|traffic| traffic.requests),
             bytes: traffic(|traffic| traffic.bytes),
             throttled: traffic(|traffic| traffic.throttled),
+            fetched: traffic(|traffic| traffic.fetched),
+            used: traffic(|traffic| traffic.used),
         },
         device: now
             .device
@@ -91,6 +94,7 @@ fn since(before: Option<&StageReport>, now: &StageReport) -> StageStats {
         slowest: Vec::new(),
         failures: Vec::new(),
         options: now.options.clone(),
+        rate_per_s: now.rate_per_s,
         buffer: now.buffer,
     }
 }

@@ -33,7 +33,7 @@ fn report(seconds: u64, workers_set: usize) -> RunReport {
         let buffer =
             BufferStats { items: 6, bytes: 3 << 20, items_max: 8, ..BufferStats::default() };
         StageStats {
-            states: States { working, starved, blocked, turn, limit },
+            states: States { working, starved, blocked, turn, limit, ended: Duration::ZERO },
             items_in: 100 * seconds,
             items_out: 100 * seconds,
             attempts: calls,

@@ -70,7 +70,7 @@ impl Along {
     }
 
     /// The entries to read for a window that begins at `start`, and where each run of them belongs.
-    fn segments(&self, start: i64) -> Vec<(Range<u64>, u64)> {
+    pub(super) fn segments(&self, start: i64) -> Vec<(Range<u64>, u64)> {
         let clipped = self.clipped(start);
         let mut segments = Vec::with_capacity(1);
         let mut at = clipped.start;

@@ -62,7 +62,7 @@ impl Dataset {
         Self::open_known(known, &spec).map(Arc::new)
     }
 
-    fn open_known(metadata: &Known<'_>, spec: &WindowsSpec) -> Result<Self, ZarrError> {
+    pub(super) fn open_known(metadata: &Known<'_>, spec: &WindowsSpec) -> Result<Self, ZarrError> {
         let store = metadata.store;
         let mut parts = parts(spec);
         let here = parts.iter().filter(|part| part.elsewhere.is_none());
@@ -241,6 +241,16 @@ impl Dataset {
     /// How many windows are left out because the mask says so.
     pub(super) fn left_out(&self) -> u64 {
         self.len - self.windows()
+    }
+
+    /// The dimensions along which windows are cut.
+    pub(super) fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// Whether the window `number` is read: the mask may leave it out.
+    pub(super) fn is_read(&self, number: u64) -> bool {
+        self.kept.as_ref().is_none_or(|kept| kept.has(number))
     }
 
     /// The number of the `i`-th window that is read.

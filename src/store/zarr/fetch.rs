@@ -16,6 +16,7 @@ use super::request::Asking;
 use super::variable::Variable;
 use super::windows::{Window, label_of};
 use crate::item::{Buffer, Label};
+use crate::trace;
 
 /// Objects that one call reads at once; the store bounds what all calls do.
 const AT_ONCE: usize = 256;
@@ -145,6 +146,7 @@ pub async fn fetch<W: Windows>(windows: W) -> Result<Encoded, ZarrError> {
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await?;
+    trace::used(dataset.bytes() * windows.len() as u64);
     Ok(Encoded { windows, chunks: fetched.into_iter().flatten().collect() })
 }
 
@@ -190,14 +192,22 @@ pub(super) fn plan(dataset: &Dataset, windows: &[Window]) -> Vec<Object> {
 }
 
 /// Calls `f` with the place of each chunk that holds a part of `region`.
-pub(super) fn each_chunk(variable: &Variable, region: &[Range<u64>], mut f: impl FnMut(&[u64])) {
+pub(super) fn each_chunk(variable: &Variable, region: &[Range<u64>], f: impl FnMut(&[u64])) {
+    each_place(region, variable.chunk.iter().map(|n| n.get()), f);
+}
+
+/// Calls `f` with the place of each block of a grid with the extents `chunk` that holds a part of
+/// `region`.
+pub(super) fn each_place(
+    region: &[Range<u64>],
+    chunk: impl Iterator<Item = u64>,
+    mut f: impl FnMut(&[u64]),
+) {
     if region.iter().any(|range| range.is_empty()) {
         return;
     }
-    let along = |(range, chunk): (&Range<u64>, &std::num::NonZeroU64)| {
-        range.start / chunk.get()..range.end.div_ceil(chunk.get())
-    };
-    let grid: Vec<_> = region.iter().zip(&variable.chunk).map(along).collect();
+    let along = |(range, chunk): (&Range<u64>, u64)| range.start / chunk..range.end.div_ceil(chunk);
+    let grid: Vec<_> = region.iter().zip(chunk).map(along).collect();
     let mut place: Vec<_> = grid.iter().map(|range| range.start).collect();
     loop {
         f(&place);

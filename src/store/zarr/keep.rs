@@ -37,6 +37,13 @@ impl Kept {
         number
     }
 
+    /// Whether the window `number`, among all of the dataset's, is kept.
+    pub(super) fn has(&self, number: u64) -> bool {
+        let others = self.others.iter().map(|(count, step)| number / step % count * step);
+        let place = number - others.sum::<u64>();
+        self.places.binary_search(&place).is_ok()
+    }
+
     /// Chooses by the values of the mask. `cut` makes a cut of a variable with the given dimensions
     /// and shape.
     pub(super) fn choose(
@@ -181,6 +188,9 @@ mod tests {
         let numbers: Vec<_> = (0..kept.len).map(|i| kept.number(i)).collect();
         assert_eq!(numbers[..4], [5, 15, 6, 16]);
         assert_eq!(numbers[29], 2 * 20 + 15 + 4);
+        for number in 0..60 {
+            assert_eq!(kept.has(number), numbers.contains(&number), "{number}");
+        }
         let mut sorted = numbers.clone();
         sorted.sort_unstable();
         sorted.dedup();

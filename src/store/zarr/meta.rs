@@ -18,6 +18,8 @@ pub(super) struct Found {
 /// What is read first of a store: the metadata of all its variables if it is consolidated.
 pub(super) struct Known<'a> {
     pub(super) store: &'a Store,
+    /// Those of the group itself.
+    pub(super) attributes: Map<String, Value>,
     arrays: Map<String, Value>,
 }
 
@@ -26,8 +28,11 @@ impl<'a> Known<'a> {
         let top = [".zmetadata", ".zgroup", ".zarray", "zarr.json"].map(str::to_owned);
         let [consolidated, group_v2, array_v2, top]: [_; 4] =
             read_all(store, &top)?.try_into().expect("as many answers as keys");
-        let mut arrays = Map::new();
+        let (mut arrays, mut attributes) = (Map::new(), Map::new());
         if let Some(top) = top {
+            if let Some(Value::Object(own)) = top.get("attributes") {
+                attributes.clone_from(own);
+            }
             if top.get("node_type").and_then(Value::as_str) == Some("array") {
                 return Err(ZarrError::IsArray(store.url().to_owned()));
             }
@@ -37,6 +42,9 @@ impl<'a> Known<'a> {
             }
         } else if let Some(consolidated) = consolidated {
             if let Some(Value::Object(all)) = consolidated.get("metadata") {
+                if let Some(Value::Object(own)) = all.get(".zattrs") {
+                    attributes.clone_from(own);
+                }
                 for (key, metadata) in all {
                     if let Some(name) = key.strip_suffix("/.zarray") {
                         let attributes = all.get(&format!("{name}/.zattrs"));
@@ -49,7 +57,7 @@ impl<'a> Known<'a> {
         } else if group_v2.is_none() {
             return Err(ZarrError::NoGroup(store.url().to_owned()));
         }
-        Ok(Known { store, arrays })
+        Ok(Known { store, attributes, arrays })
     }
 
     /// The metadata of `names`, in their order.

@@ -1,5 +1,5 @@
 //! Zarr: windows, the chunks that hold them, and their values. Reads v3 (regular chunks, sharded or
-//! not, with or without consolidated metadata) and v2.
+//! not, with or without consolidated metadata) and v2; writes v3.
 
 mod cache;
 mod calendar;
@@ -22,6 +22,7 @@ mod spec;
 mod unpack;
 mod variable;
 mod windows;
+mod write;
 
 pub use decode::decode;
 pub use error::{DecodeError, ZarrError};
@@ -32,3 +33,7 @@ pub use spec::{
 };
 pub(crate) use windows::label_of;
 pub use windows::{Window, windows};
+pub use write::{
+    Codec, CodecName, Incomplete, Overlap, Ranks, Write, WriteError, WriteSpec, WriteStats,
+    Written, write,
+};

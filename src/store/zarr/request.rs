@@ -16,6 +16,7 @@ use super::variable::Variable;
 use super::windows::Window;
 use crate::item::{Batch, Pool};
 use crate::store::{Disk, Part, found};
+use crate::trace;
 
 /// What one call asks of one object.
 pub(super) struct Asking<'a> {
@@ -51,6 +52,7 @@ impl Asking<'_> {
             let bytes = self.part(Part::Whole, self.of.encoded_max()).await?;
             found.fill(bytes.map(Arc::new));
         }
+        trace::fetched(self.of.decoded_bytes() * chunks.len() as u64);
         for (chunk, found) in chunks.into_iter().zip(&found) {
             chunk.data = found.clone().into();
         }

@@ -1,7 +1,7 @@
 //! Where the sockets of a user's runs are: a folder that nobody else may enter, a socket for each run,
 //! named for its process.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
@@ -25,14 +25,14 @@ pub(crate) struct Claim {
     pub(crate) path: PathBuf,
 }
 
-/// Of this process's runs, the numbers in use.
-static TAKEN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+/// Of this process's runs, the numbers in use and the sockets.
+static TAKEN: Mutex<BTreeMap<u32, PathBuf>> = Mutex::new(BTreeMap::new());
 
 /// Claims a path for a socket of this process: `<pid>.sock`, `<pid>-2.sock` and so on.
 pub(crate) fn claim() -> io::Result<Claim> {
     let folder = folder()?;
     let mut taken = TAKEN.lock();
-    let free = (1..).find(|number| !taken.contains(number));
+    let free = (1..).find(|number| !taken.contains_key(number));
     let number = free.expect("a process has fewer runs than numbers");
     let pid = std::process::id();
     let path = folder.join(match number {
@@ -44,7 +44,7 @@ pub(crate) fn claim() -> io::Result<Claim> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    taken.insert(number);
+    taken.insert(number, path.clone());
     Ok(Claim { number, path })
 }
 
@@ -55,6 +55,17 @@ impl Drop for Claim {
             tracing::debug!(path = %self.path.display(), %error, "the socket is gone");
         }
         taken.remove(&self.number);
+    }
+}
+
+/// Removes the sockets of this process, which is about to exit without dropping anything, as far as
+/// nobody is about to change them.
+pub(crate) fn remove_sockets() {
+    let Some(taken) = TAKEN.try_lock() else { return };
+    for path in taken.values() {
+        if let Err(error) = fs::remove_file(path) {
+            tracing::debug!(path = %path.display(), %error, "the socket is left behind");
+        }
     }
 }
 

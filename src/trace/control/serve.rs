@@ -24,6 +24,8 @@ const CLIENTS_MAX: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// ... and when the run has ended, so soon.
 const FAREWELL: Duration = Duration::from_millis(100);
+/// Who asks nothing for so long is dropped: others may want the place.
+const IDLE: Duration = Duration::from_secs(60);
 /// Between two requests of a client: asking locks the run's meters for a moment.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -114,7 +116,7 @@ async fn answer_all(listener: UnixListener, run: Handle, closing: CancellationTo
         };
         match client {
             Ok((client, _)) if clients.len() < CLIENTS_MAX => {
-                clients.spawn(attend(client, run.clone(), closing.clone()));
+                clients.spawn(attend(client, run.clone(), closing.clone(), IDLE));
             }
             // Who is one too many sees the end of the file.
             Ok(_) => {}
@@ -128,13 +130,13 @@ async fn answer_all(listener: UnixListener, run: Handle, closing: CancellationTo
     while clients.join_next().await.is_some() {}
 }
 
-/// One client, until it leaves.
-async fn attend(client: UnixStream, run: Handle, closing: CancellationToken) {
+/// One client, until it leaves or asks nothing for as long as `idle`.
+async fn attend(client: UnixStream, run: Handle, closing: CancellationToken, idle: Duration) {
     let (reader, mut writer) = client.into_split();
     let mut reader = BufReader::new(reader);
     loop {
         let line = tokio::select! {
-            line = next_line(&mut reader) => line,
+            line = timeout(idle, next_line(&mut reader)) => line.unwrap_or(Line::End),
             () = closing.cancelled() => {
                 let last = Answer { last: true, ..stats(&run) };
                 send(&mut writer, &last, FAREWELL).await;
@@ -215,5 +217,35 @@ fn nothing(run: &Handle) -> Answer {
         set: None,
         error: None,
         last: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::Pipeline;
+    use crate::source;
+
+    #[test]
+    fn who_asks_nothing_is_dropped_and_who_asks_stays() {
+        let run = Pipeline::from(source::iter("numbers", 0..3_u64)).run().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (client, served) = UnixStream::pair().unwrap();
+            let idle = Duration::from_millis(300);
+            let attending =
+                tokio::spawn(attend(served, run.handle(), CancellationToken::new(), idle));
+            let (reader, mut writer) = client.into_split();
+            let mut reader = BufReader::new(reader);
+            for _ in 0..6 {
+                sleep(idle / 4).await;
+                writer.write_all(b"{\"get\":\"stats\"}\n").await.unwrap();
+                let mut line = String::new();
+                assert!(reader.read_line(&mut line).await.unwrap() > 0, "it asks, so it stays");
+            }
+            let mut line = String::new();
+            assert_eq!(reader.read_line(&mut line).await.unwrap(), 0, "it says nothing any more");
+            attending.await.unwrap();
+        });
     }
 }

@@ -713,6 +713,7 @@ const FIGURES = [
     'Worker time',
     [
       ...STATES.map(({ name }) => [name, (s) => percent(s[name])]),
+      ['after its end', (s) => (s.ended > 0 ? percent(s.ended) : null)],
       ['working time on a core', (s) => percent(s.on_core)],
     ],
   ],
@@ -752,6 +753,7 @@ const FIGURES = [
     [
       ['requests', (s) => count(s.traffic.requests)],
       ['bytes received', (s) => bytes(s.traffic.bytes)],
+      ['bytes decoded for each that a window uses', (s) => amplification(s.traffic)],
       ['throttled', (s) => count(s.traffic.throttled)],
     ],
   ],
@@ -768,6 +770,10 @@ const FIGURES = [
     ],
   ],
 ];
+
+function amplification({ fetched, used }) {
+  return used > 0 ? (fetched / used).toFixed(2) : null;
+}
 
 function figureRows(run, [group, rows]) {
   const lines = rows

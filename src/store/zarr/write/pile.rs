@@ -1,0 +1,224 @@
+//! A chunk for which windows are still to come: the values that came so far. Where windows overlap, the
+//! sum of values times weights and the sum of weights; where none do, the values themselves.
+
+use std::ops::Range;
+
+use half::{bf16, f16};
+
+use super::output::Output;
+use crate::item::{Buffer, DType, Element, Pool};
+use crate::store::zarr::cut::Piece;
+
+/// A chunk for which windows are still to come.
+pub(super) struct Pile {
+    values: Values,
+    /// For each window that touches the chunk whether it came, a bit each.
+    came: Vec<u64>,
+    /// Windows that touch it.
+    pub(super) windows: u64,
+    /// Windows that did not come yet.
+    pub(super) missing: u64,
+}
+
+enum Values {
+    /// Elements as they are written.
+    Plain(Buffer),
+    /// Sums as f64.
+    Weighted { sums: Buffer, weights: Buffer },
+}
+
+impl Pile {
+    /// A chunk of `output` that `touching` windows touch, of which `read` will come.
+    pub(super) fn new(output: &Output, pool: &Pool, touching: u64, read: u64) -> Self {
+        let elements = output.elements() as usize;
+        let values = match output.weights {
+            Some(_) => {
+                let mut sums = pool.take(elements * 8);
+                let mut weights = pool.take(elements * 8);
+                sums.fill(0);
+                weights.fill(0);
+                Values::Weighted { sums, weights }
+            }
+            None => {
+                let mut values = pool.take(elements * output.dtype.size());
+                let fill = output.fill();
+                values
+                    .chunks_exact_mut(fill.len())
+                    .for_each(|element| element.copy_from_slice(fill));
+                Values::Plain(values)
+            }
+        };
+        let came = vec![0; touching.div_ceil(64) as usize];
+        Pile { values, came, windows: read, missing: read }
+    }
+
+    /// Notes that the window at `position` came; false if it did before.
+    pub(super) fn comes(&mut self, position: u64) -> bool {
+        let (word, bit) = (&mut self.came[(position / 64) as usize], 1 << (position % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        self.missing -= u64::from(is_new);
+        is_new
+    }
+
+    /// Adds what `piece` of a window has of the chunk `block`. `window` are the elements of the window,
+    /// of the extents `shape`.
+    pub(super) fn add(
+        &mut self,
+        output: &Output,
+        block: &[Range<u64>],
+        piece: &Piece,
+        (window, shape): (&[u8], &[u64]),
+    ) {
+        let Some(common) = Common::new(block, piece) else { return };
+        let size = output.dtype.size();
+        let values = &mut self.values;
+        common.rows(shape, &output.chunk, |from, to, len, at| match values {
+            Values::Plain(values) => values[to * size..(to + len) * size]
+                .copy_from_slice(&window[from * size..(from + len) * size]),
+            Values::Weighted { sums, weights } => {
+                let own = output.weights.as_deref().unwrap_or_default();
+                let last = at.len().saturating_sub(1);
+                let outer = own[..last.min(own.len())].iter().zip(at);
+                let outer = outer.map(|(weights, at)| weights[*at as usize]).product();
+                let inner = match own.last() {
+                    Some(weights) => &weights[at[last] as usize..at[last] as usize + len],
+                    None => &[1.0][..],
+                };
+                let row = &window[from * size..(from + len) * size];
+                let (sums, weights) =
+                    (&mut sums[to * 8..(to + len) * 8], &mut weights[to * 8..(to + len) * 8]);
+                let to = (bytemuck::cast_slice_mut(sums), bytemuck::cast_slice_mut(weights));
+                add_row(output.dtype, row, (outer, inner), to);
+            }
+        });
+    }
+
+    /// The elements of the chunk, with the fill value where none came.
+    pub(super) fn finish(self, output: &Output, pool: &Pool) -> Buffer {
+        let (sums, weights) = match self.values {
+            Values::Plain(values) => return values,
+            Values::Weighted { sums, weights } => (sums, weights),
+        };
+        let mut values = pool.take(output.elements() as usize * output.dtype.size());
+        let from = (bytemuck::cast_slice(&sums), bytemuck::cast_slice(&weights));
+        let (fill, to) = (output.fill(), &mut values[..]);
+        match output.dtype {
+            DType::Bool | DType::U8 => means(from, to, fill, |x| x.round() as u8),
+            DType::I8 => means(from, to, fill, |x| x.round() as i8),
+            DType::I16 => means(from, to, fill, |x| x.round() as i16),
+            DType::I32 => means(from, to, fill, |x| x.round() as i32),
+            DType::I64 => means(from, to, fill, |x| x.round() as i64),
+            DType::U16 => means(from, to, fill, |x| x.round() as u16),
+            DType::U32 => means(from, to, fill, |x| x.round() as u32),
+            DType::U64 => means(from, to, fill, |x| x.round() as u64),
+            DType::F16 => means(from, to, fill, f16::from_f64),
+            DType::BF16 => means(from, to, fill, bf16::from_f64),
+            DType::F32 => means(from, to, fill, |x| x as f32),
+            DType::F64 => means(from, to, fill, |x| x),
+        }
+        values
+    }
+}
+
+fn means<T: Element>(
+    (sums, weights): (&[f64], &[f64]),
+    to: &mut [u8],
+    fill: &[u8],
+    narrow: impl Fn(f64) -> T,
+) {
+    let to: &mut [T] = bytemuck::cast_slice_mut(to);
+    let fill: T = bytemuck::pod_read_unaligned(fill);
+    for ((to, sum), weight) in to.iter_mut().zip(sums).zip(weights) {
+        *to = if *weight > 0.0 { narrow(sum / weight) } else { fill };
+    }
+}
+
+fn add_row(dtype: DType, row: &[u8], weights: (f64, &[f64]), to: (&mut [f64], &mut [f64])) {
+    match dtype {
+        DType::Bool | DType::U8 => weighted::<u8>(row, weights, to, f64::from),
+        DType::I8 => weighted::<i8>(row, weights, to, f64::from),
+        DType::I16 => weighted::<i16>(row, weights, to, f64::from),
+        DType::I32 => weighted::<i32>(row, weights, to, f64::from),
+        DType::I64 => weighted::<i64>(row, weights, to, |x| x as f64),
+        DType::U16 => weighted::<u16>(row, weights, to, f64::from),
+        DType::U32 => weighted::<u32>(row, weights, to, f64::from),
+        DType::U64 => weighted::<u64>(row, weights, to, |x| x as f64),
+        DType::F16 => weighted::<f16>(row, weights, to, f16::to_f64),
+        DType::BF16 => weighted::<bf16>(row, weights, to, bf16::to_f64),
+        DType::F32 => weighted::<f32>(row, weights, to, f64::from),
+        DType::F64 => weighted::<f64>(row, weights, to, |x| x),
+    }
+}
+
+/// Adds values and their weights; those that are NaN do not count.
+fn weighted<T: Element>(
+    row: &[u8],
+    (outer, inner): (f64, &[f64]),
+    (sums, weights): (&mut [f64], &mut [f64]),
+    widen: impl Fn(T) -> f64,
+) {
+    let row: &[T] = bytemuck::cast_slice(row);
+    for (((value, inner), sum), weight) in row.iter().zip(inner).zip(sums).zip(weights) {
+        let value = widen(*value);
+        if !value.is_nan() {
+            *sum += value * (outer * inner);
+            *weight += outer * inner;
+        }
+    }
+}
+
+/// What a piece of a window and a chunk have in common.
+struct Common {
+    /// Where it begins in the window and in the chunk.
+    window: Vec<u64>,
+    chunk: Vec<u64>,
+    extent: Vec<u64>,
+}
+
+impl Common {
+    fn new(block: &[Range<u64>], piece: &Piece) -> Option<Self> {
+        let dims = block.len();
+        let mut common = Common {
+            window: Vec::with_capacity(dims),
+            chunk: Vec::with_capacity(dims),
+            extent: Vec::with_capacity(dims),
+        };
+        for ((block, from), to) in block.iter().zip(&piece.from).zip(&piece.to) {
+            let (start, end) = (block.start.max(from.start), block.end.min(from.end));
+            if start >= end {
+                return None;
+            }
+            common.window.push(to + start - from.start);
+            common.chunk.push(start - block.start);
+            common.extent.push(end - start);
+        }
+        Some(common)
+    }
+
+    /// Calls `f` for each row with where it begins in the window's and in the chunk's elements, how
+    /// many elements it has, and the place in the window of its first one.
+    fn rows(&self, window: &[u64], chunk: &[u64], mut f: impl FnMut(usize, usize, usize, &[u64])) {
+        let dims = self.extent.len();
+        let len = self.extent.last().map_or(1, |n| *n as usize);
+        let rows: u64 = self.extent[..dims.saturating_sub(1)].iter().product();
+        let mut at = vec![0; dims];
+        let mut place = self.window.clone();
+        for _ in 0..rows {
+            let (mut from, mut to) = (0, 0);
+            for dim in 0..dims {
+                place[dim] = self.window[dim] + at[dim];
+                from = from * window[dim] + place[dim];
+                to = to * chunk[dim] + self.chunk[dim] + at[dim];
+            }
+            f(from as usize, to as usize, len, &place);
+            for dim in (0..dims.saturating_sub(1)).rev() {
+                at[dim] += 1;
+                if at[dim] < self.extent[dim] {
+                    break;
+                }
+                at[dim] = 0;
+            }
+        }
+    }
+}
