@@ -1,11 +1,14 @@
 //! Copies to the GPU and back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::device::cuda;
+use forebay::ops::{MeanStd, Stats};
 use forebay::prelude::*;
+use forebay::trace::DeviceStats;
 
-use super::simulation::on_gpu;
+use super::simulation::{Gpu, on_gpu};
 use super::support::{batch, batches, elements};
 
 #[test]
@@ -104,40 +107,51 @@ fn a_run_dropped_at_any_point_leaves_nothing_behind() {
 #[test]
 fn copies_go_on_while_kernels_run() {
     on_gpu("copies::copies_go_on_while_kernels_run", |gpu| {
-        // A batch of 16 KiB: 5 ms to copy, 10 ms of kernels, and 8 ms to make.
-        gpu.set("copy_latency_s", 5e-3);
-        gpu.set("kernel_s", 10e-3);
-        let device = device::named("cuda:0").unwrap();
-        let pool = device.host_pool().clone();
-        let make = move |i: u64| {
-            std::thread::park_timeout(std::time::Duration::from_millis(8));
-            Ok::<_, Never>(batch(&pool, i, 8, 512))
-        };
-        let stats = forebay::ops::Stats::Given(
-            [("x".to_owned(), forebay::ops::MeanStd { mean: 0.0, std: 1.0 })].into(),
-        );
-        let n = 200;
-        let pipeline = Pipeline::from(source::iter("numbers", 0..n))
-            .then(cpu::map("decode", make).workers(1).buffer(2))
-            .then(device::upload(&device))
-            .then(device::normalize(stats));
-        let mut run = pipeline.run().unwrap();
-        assert_eq!(run.by_ref().map(|batch| batch.unwrap()).count() as u64, n);
-        let stats = run.close();
-        assert_eq!(stats.stages[2].device.pageable_copies, 0);
-        drop(device);
-        let copies = stats.stages[2].device;
-        let share = copies.overlap_ns as f64 / copies.copy_ns as f64;
-        assert!(share > 0.5, "{copies:?}");
-        let each_ms = gpu.count("kernel_span_s") / (n - 1) as f64 * 1e3;
+        // Without work on the host nothing else can hold up the GPU, whatever this machine is at.
+        let copies = copy_5_ms_and_compute_10_ms(gpu, Duration::ZERO);
         let overlapped = gpu.count("overlapped");
-        println!(
-            "figure: a batch every {each_ms:.2} ms, the ideal is 10; {overlapped} of {n} copies ran beside a kernel"
-        );
-        // By count, as the time depends on what else this machine does.
-        assert!(overlapped >= n as f64 * 0.9, "{overlapped} of {n} copies ran beside a kernel");
+        assert!(overlapped >= BATCHES as f64 * 0.9, "{overlapped} copies ran beside a kernel");
+        assert!(copies.overlap_ns * 2 > copies.copy_ns, "{copies:?}");
         gpu.check_clean();
     });
+}
+
+#[test]
+fn the_slowest_of_decoding_copies_and_kernels_sets_the_pace() {
+    on_gpu("copies::the_slowest_of_decoding_copies_and_kernels_sets_the_pace", |gpu| {
+        copy_5_ms_and_compute_10_ms(gpu, Duration::from_millis(8));
+        // Told and not asserted, as it depends on what else this machine does.
+        let each_ms = gpu.count("kernel_span_s") / (BATCHES - 1) as f64 * 1e3;
+        let overlapped = gpu.count("overlapped");
+        println!(
+            "figure: with 8 ms to decode, 5 to copy and 10 to compute a batch leaves every \
+             {each_ms:.2} ms; {overlapped} of {BATCHES} copies ran beside a kernel"
+        );
+        gpu.check_clean();
+    });
+}
+
+const BATCHES: u64 = 200;
+
+fn copy_5_ms_and_compute_10_ms(gpu: &Gpu, decode: Duration) -> DeviceStats {
+    gpu.set("copy_latency_s", 5e-3);
+    gpu.set("kernel_s", 10e-3);
+    let device = device::named("cuda:0").unwrap();
+    let pool = device.host_pool().clone();
+    let make = move |i: u64| {
+        std::thread::park_timeout(decode);
+        Ok::<_, Never>(batch(&pool, i, 8, 512))
+    };
+    let stats = Stats::Given([("x".to_owned(), MeanStd { mean: 0.0, std: 1.0 })].into());
+    let pipeline = Pipeline::from(source::iter("numbers", 0..BATCHES))
+        .then(cpu::map("decode", make).workers(1).buffer(2))
+        .then(device::upload(&device))
+        .then(device::normalize(stats));
+    let mut run = pipeline.run().unwrap();
+    assert_eq!(run.by_ref().map(|batch| batch.unwrap()).count() as u64, BATCHES);
+    let copies = run.close().stages[2].device;
+    assert_eq!(copies.pageable_copies, 0);
+    copies
 }
 
 #[test]
