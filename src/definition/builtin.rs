@@ -400,7 +400,10 @@ pub(super) fn catalog() -> Catalog {
         .main("ranges")
         .stage("device.flip", Kind::Device, |args: Flip, _| Ok(device::flip(args.dims)))
         .main("dims")
-        .stage("device.kernel", Kind::Device, |args: device::Kernel, _| Ok(device::kernel(args)))
+        .stage("device.kernel", Kind::Device, |args: device::Kernel, _| {
+            args.check()?;
+            Ok(device::kernel(args))
+        })
         .stage("device.download", Kind::Device, |_: Download, _| Ok(device::download()))
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::CudaError;
 use crate::fault::Result;
 use crate::item::{DType, Spec};
 use crate::ops::{Pick, Stats, has_dims};
@@ -72,6 +73,18 @@ fn block() -> u32 {
 }
 
 impl Kernel {
+    /// Refuses what no GPU would run.
+    pub(crate) fn check(&self) -> Result<(), CudaError> {
+        let wrong = |why: String| Err(CudaError::Kernel { name: self.name.clone(), why });
+        if !(1..=1024).contains(&self.block) {
+            return wrong(format!("blocks have 1 to 1024 threads, not {}", self.block));
+        }
+        if self.name.is_empty() || !self.source.contains(&self.name) {
+            return wrong("its source has no function of that name".to_owned());
+        }
+        Ok(())
+    }
+
     /// Whether it changes the tensor of this name.
     pub fn takes(&self, tensor: &str) -> bool {
         self.variables.is_empty() || self.variables.iter().any(|variable| variable == tensor)

@@ -34,6 +34,7 @@ pub(super) struct Compiled {
 
 impl Compiled {
     pub(super) fn new(context: &Arc<Context>, kernel: &Kernel) -> Result<Self, CudaError> {
+        kernel.check()?;
         let ptx = to_ptx(kernel)?;
         Ok(Compiled { module: Module::load(context, &ptx)? })
     }
