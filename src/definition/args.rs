@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use serde_path_to_error::Segment;
 
-use super::problem::{Problem, suggest};
+use super::problem::Problem;
 use super::tree::{Key, Node, Value};
 
 /// The JSON Schema of an argument type.
@@ -38,10 +38,10 @@ pub(crate) fn read<A: DeserializeOwned + JsonSchema>(
             let message = format!("`{}` has no argument `{}`", key.text, name.text);
             let problem =
                 Problem::new("forebay::arg::unknown", message, &name.place, "unknown argument");
-            problems.push(problem.help(match known.is_empty() {
-                true => "it takes no arguments".to_owned(),
-                false => suggest(&name.text, known.iter().copied()),
-            }));
+            problems.push(match known.is_empty() {
+                true => problem.help("it takes no arguments"),
+                false => problem.meant(&name.text, known.iter().copied()),
+            });
         }
         // The rest is checked without them, so that all mistakes come at once.
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Set;
 use super::any::FlowType;
 use super::catalog::Catalog;
+use super::keys;
 use super::problem::{Problem, suggest};
 use super::stages::{Before, Defaults, Stages, ids};
 use super::tree::{self, Key, Node, Place, Value};
@@ -17,7 +18,7 @@ use crate::pipeline::StallRule;
 /// The keys at the top of a definition.
 const TOP: [&str; 7] = ["version", "name", "doc", "vars", "run", "defaults", "stages"];
 /// The keys of the block `run`.
-const RUN: [&str; 5] = ["seed", "cores", "io_threads", "stall", "stall_fails"];
+const RUN: [&str; 6] = ["seed", "memory", "cores", "io_threads", "stall", "stall_fails"];
 
 /// A definition without mistakes.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(super) struct Step {
     /// Its arguments.
     pub(super) node: Node,
     pub(super) options: Options,
+    /// Where the values of its runtime keys stand.
+    pub(super) places: BTreeMap<String, Place>,
     pub(super) form: usize,
     pub(super) yields: FlowType,
 }
@@ -132,7 +135,7 @@ pub(super) fn only(what: &str, node: &Node, known: &[&str], problems: &mut Vec<P
         let message = format!("{what} has no `{}`", key.text);
         problems.push(
             Problem::new("forebay::key", message, &key.place, "unknown")
-                .help(suggest(&key.text, known.iter().copied())),
+                .meant(&key.text, known.iter().copied()),
         );
     }
 }
@@ -180,6 +183,8 @@ pub(super) struct RunBlock {
     pub(super) cores: Option<usize>,
     pub(super) io_threads: Option<usize>,
     pub(super) stall: StallRule,
+    /// Bytes of host memory that items and caches may take, and where that stands.
+    pub(super) memory: Option<(u64, Place)>,
 }
 
 impl RunBlock {
@@ -219,6 +224,13 @@ impl RunBlock {
             Some((_, Value::Bool(fails))) => stall.fails = *fails,
             Some((node, _)) => wrong(node, "`stall_fails` is true or false".to_owned()),
         }
-        RunBlock { seed, cores, io_threads, stall }
+        let memory = block.get("memory").and_then(|node| match keys::size(node) {
+            Ok(bytes) => Some((bytes, node.place.clone())),
+            Err(why) => {
+                wrong(node, format!("`memory`: {why}"));
+                None
+            }
+        });
+        RunBlock { seed, cores, io_threads, stall, memory }
     }
 }

@@ -25,18 +25,18 @@ impl Defaults {
     pub(super) fn read(block: Option<&Node>, problems: &mut Vec<Problem>) -> Self {
         let mut defaults = Defaults { all: Options::default(), by_kind: BTreeMap::new() };
         let Some(block) = block else { return defaults };
-        let known: Vec<_> = keys::KEYS[3..].iter().chain(&KINDS).copied().collect();
+        let known: Vec<_> = keys::SETTINGS.iter().chain(&KINDS).copied().collect();
         only("`defaults`", block, &known, problems);
         let keys_of = |node: &Node, problems: &mut Vec<Problem>| {
             let Value::Map(entries) = &node.value else { return Options::default() };
             let entries = entries.iter().map(|(key, node)| (key, node));
-            let keys = entries.filter(|(key, _)| keys::KEYS[3..].contains(&key.text.as_str()));
+            let keys = entries.filter(|(key, _)| keys::SETTINGS.contains(&key.text.as_str()));
             keys::read(keys, None, problems)
         };
         defaults.all = keys_of(block, problems);
         for kind in KINDS {
             if let Some(node) = block.get(kind) {
-                only(&format!("`defaults.{kind}`"), node, &keys::KEYS[3..], problems);
+                only(&format!("`defaults.{kind}`"), node, keys::SETTINGS, problems);
                 defaults.by_kind.insert(kind, keys_of(node, problems));
             }
         }
@@ -116,6 +116,7 @@ pub(super) struct Stages<'a> {
 }
 
 /// What the stages so far yield.
+#[derive(Clone)]
 pub(super) enum Before {
     /// There are none.
     Nothing,
@@ -173,11 +174,18 @@ impl<'a> Stages<'a> {
                 let message = format!("a stage has no `{}`", key.text);
                 problems.push(
                     Problem::new("forebay::key", message, &key.place, "unknown")
-                        .help(suggest(&key.text, keys::KEYS)),
+                        .meant(&key.text, keys::KEYS),
                 );
             }
         }
         self.add_set(&id, key, &mut runtime, problems);
+        let is_there = node.get("when").is_none_or(|node| {
+            keys::when(node).unwrap_or_else(|why| {
+                let message = format!("`when` can't be read: {why}");
+                problems.push(Problem::new("forebay::key", message, &node.place, "here"));
+                true
+            })
+        });
         let kind = operator.map(|operator| operator.kind);
         let stated = keys::read(runtime.iter().map(|(key, node)| (key, node)), kind, problems);
         let Some(operator) = operator else { return };
@@ -185,10 +193,19 @@ impl<'a> Stages<'a> {
         problems.extend(operator.check(key, arguments));
         let options = self.defaults.of(operator.kind).overridden_by(stated);
         let options = Options { id: Some(id.clone()), ..options };
-        let Some((form, yields)) = self.fit(operator, key, problems) else { return };
+        let kept = if is_there { None } else { Some(self.before.clone()) };
+        let fit = self.fit(operator, key, problems);
+        if let Some(before) = kept {
+            // Left out: what comes before it flows on. It fits where it would stand all the same.
+            self.before = before;
+            return;
+        }
+        let Some((form, yields)) = fit else { return };
         self.before = Before::Yields(yields, (key.text.clone(), key.place.clone()));
         let (key, node) = (key.clone(), arguments.clone());
-        self.steps.push(Step { id, key, node, options, form, yields });
+        let places = runtime.iter().map(|(key, node)| (key.text.clone(), node.place.clone()));
+        let places = places.collect();
+        self.steps.push(Step { id, key, node, options, places, form, yields });
     }
 
     /// The operator that `key` names.
@@ -199,7 +216,7 @@ impl<'a> Stages<'a> {
             let names = self.catalog.operators().map(Operator::name);
             problems.push(
                 Problem::new("forebay::op::unknown", message, &key.place, "unknown")
-                    .help(suggest(&key.text, names.chain(keys::KEYS))),
+                    .meant(&key.text, names.chain(keys::KEYS)),
             );
             self.before = Before::Unknown;
         }
@@ -218,11 +235,11 @@ impl<'a> Stages<'a> {
         for at in here {
             let text = self.set.remove(&at).expect("its key was just found");
             let name = at.1;
-            if !keys::KEYS[3..].contains(&name.as_str()) {
+            if !keys::SETTINGS.contains(&name.as_str()) {
                 let message = format!("`--set {id}.{name}`: a stage has no `{name}` to set");
                 problems.push(
                     Problem::new("forebay::set", message, &operation.place, "this stage")
-                        .help(suggest(&name, keys::KEYS[3..].iter().copied())),
+                        .help(suggest(&name, keys::SETTINGS.iter().copied())),
                 );
                 continue;
             }

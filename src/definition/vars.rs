@@ -104,16 +104,17 @@ impl Vars {
                 }
                 Entry::Vacant(_) => {
                     let message = format!("variable `{name}` is not declared");
-                    let help = match self.all.is_empty() {
-                        true => format!("declare it: `vars: {{ {name}: {{ type: text }} }}`"),
-                        false => suggest(name, self.all.keys().map(String::as_str)),
-                    };
                     let problem = Problem::new("forebay::var", message, place, "used here");
+                    let problem = match self.all.is_empty() {
+                        true => problem
+                            .help(format!("declare it: `vars: {{ {name}: {{ type: text }} }}`")),
+                        false => problem.meant(name, self.all.keys().map(String::as_str)),
+                    };
                     // The one that was probably meant is not unused.
                     for (known, var) in &mut self.all {
-                        var.used |= help == suggest(name, [known.as_str()]);
+                        var.used |= problem.help == Some(suggest(name, [known.as_str()]));
                     }
-                    problems.push(problem.help(help));
+                    problems.push(problem);
                     None
                 }
             };
@@ -165,7 +166,7 @@ fn declaration(
         let message = format!("a variable has no `{}`", key.text);
         problems.push(
             Problem::new("forebay::var", message, &key.place, "unknown")
-                .help(suggest(&key.text, KEYS)),
+                .meant(&key.text, KEYS),
         );
     }
     let kind = match node.get("type") {
@@ -177,7 +178,7 @@ fn declaration(
                 let found = node.as_text().unwrap_or_default();
                 problems.push(
                     Problem::new("forebay::var", message, &node.place, "unknown type")
-                        .help(suggest(found, TYPES)),
+                        .meant(found, TYPES),
                 );
                 return None;
             }

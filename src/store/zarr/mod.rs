@@ -23,6 +23,7 @@ mod unpack;
 mod variable;
 mod windows;
 
+pub(crate) use dataset::CACHE;
 pub use decode::decode;
 pub use error::{DecodeError, ZarrError};
 pub use fetch::{Encoded, Windows, fetch};
