@@ -349,6 +349,11 @@ impl Operator {
         args::is_required(&self.schema, name)
     }
 
+    /// Whether it can be used without arguments.
+    pub(super) fn requires_nothing(&self) -> bool {
+        args::names(&self.schema).iter().all(|name| !self.requires(name))
+    }
+
     /// What goes in and comes out, one line for each form: `Vec<Window> -> Encoded`.
     pub fn types(&self) -> Vec<String> {
         let form = |form: &Form| match (form.takes, form.yields) {

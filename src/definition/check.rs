@@ -91,8 +91,14 @@ pub(super) fn check(
     let run = RunBlock::read(top.get("run"), &mut problems);
     let defaults = Defaults::read(top.get("defaults"), &mut problems);
     let name = name(&top, file, &mut problems);
-    let mut stages =
-        Stages { catalog, defaults, set: keys_set, steps: Vec::new(), before: Before::Nothing };
+    let mut stages = Stages {
+        catalog,
+        defaults,
+        set: keys_set,
+        steps: Vec::new(),
+        before: Before::Nothing,
+        left_out: Vec::new(),
+    };
     match top.get("stages") {
         Some(Node { value: Value::List(nodes), .. }) if !nodes.is_empty() => {
             let ids = ids(nodes, catalog, &mut problems);

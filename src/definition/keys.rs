@@ -91,7 +91,7 @@ fn count(node: &Node, least: u64) -> Read<u64> {
             u64::try_from(n).map_err(|_| format!("{n} is too large"))
         }
         Value::Int(n) => Err(format!("it is {n}: write {least} or more")),
-        _ => Err(format!("it is {}, not a count", node.kind())),
+        _ => Err(format!("it is {}: write a whole number such as 64", node.kind())),
     }
 }
 

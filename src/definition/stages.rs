@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::any::FlowType;
 use super::catalog::{Catalog, Operator, Takes};
 use super::check::{Step, only};
+use super::fix::Fix;
 use super::keys;
 use super::problem::{Problem, suggest};
 use super::tree::{Key, Node, Place, Value};
@@ -113,6 +114,8 @@ pub(super) struct Stages<'a> {
     pub(super) set: BTreeMap<(String, String), String>,
     pub(super) steps: Vec<Step>,
     pub(super) before: Before,
+    /// The stages since then that are left out, and where that is said.
+    pub(super) left_out: Vec<(String, Place)>,
 }
 
 /// What the stages so far yield.
@@ -198,11 +201,14 @@ impl<'a> Stages<'a> {
         if let Some(before) = kept {
             // Left out: what comes before it flows on. It fits where it would stand all the same.
             self.before = before;
+            let place = node.get("when").map_or(&key.place, |when| &when.place).clone();
+            self.left_out.push((id, place));
             return;
         }
         let Some((form, yields)) = fit else { return };
         self.before = Before::Yields(yields, (key.text.clone(), key.place.clone()));
         let (key, node) = (key.clone(), arguments.clone());
+        self.left_out.clear();
         let places = runtime.iter().map(|(key, node)| (key.text.clone(), node.place.clone()));
         let places = places.collect();
         self.steps.push(Step { id, key, node, options, places, form, yields });
@@ -330,11 +336,16 @@ impl<'a> Stages<'a> {
             format!("takes {}", wanted.join(" or ")),
         )
         .and(place, format!("yields {before}"));
+        if !self.left_out.is_empty() {
+            let problem = self.left_out.iter().fold(problem, |problem, (id, place)| {
+                problem.and(place, format!("`{id}` is left out, as this is not true"))
+            });
+            return problem.help("what follows must fit without it, too: give that a `when`");
+        }
         match self.catalog.adapters(before, &takes) {
             Some(way) if !way.is_empty() => {
-                let steps: Vec<_> = way
-                    .into_iter()
-                    .filter_map(|name| self.catalog.get(name))
+                let way = || way.iter().filter_map(|name| self.catalog.get(name));
+                let steps: Vec<_> = way()
                     .map(|operator| match operator.main {
                         Some(main) if operator.requires(main) => {
                             format!("`- {}: <{main}>`", operator.name)
@@ -342,7 +353,15 @@ impl<'a> Stages<'a> {
                         _ => format!("`- {}:`", operator.name),
                     })
                     .collect();
-                problem.help(format!("add between them: {}", steps.join(" then ")))
+                let problem = problem.help(format!("add between them: {}", steps.join(" then ")));
+                // Those that need no arguments can be added by a program.
+                match way().all(|operator| operator.requires_nothing()) {
+                    true => problem.fix(Fix::Insert {
+                        before: key.place.clone(),
+                        items: way().map(|operator| format!("{}:", operator.name)).collect(),
+                    }),
+                    false => problem,
+                }
             }
             _ => problem.help(format!(
                 "no operator makes {} of {before}: leave one of the two out",

@@ -87,7 +87,7 @@ impl<'a> Surveyor<'a> {
         };
         let options = form.options.clone().overridden_by(step.options.clone());
         self.lint(step, &options, before, &flow);
-        let memory = self.memory(step, operator.kind, &options, before, &flow);
+        let memory = self.memory(operator.kind, &options, before, &flow);
         self.edges.push(Edge {
             id: step.id.clone(),
             operator: key.text.clone(),
@@ -111,7 +111,6 @@ impl<'a> Surveyor<'a> {
     /// Bytes that a stage and its buffer hold at most.
     fn memory(
         &mut self,
-        _: &Step,
         kind: Kind,
         options: &Options,
         before: &Flow,
@@ -129,7 +128,7 @@ impl<'a> Surveyor<'a> {
             return Some(own.saturating_add(out).saturating_add(buffer));
         }
         let workers = limits::workers(kind, options, self.cores) as u64;
-        let calls = workers.saturating_mul(before.bytes?.saturating_add(out));
+        let calls = workers.min(after.items.unwrap_or(u64::MAX)).saturating_mul(before.bytes?.saturating_add(out));
         let turn = match options.ordered.unwrap_or(Ordered::Window(None)) {
             Ordered::No => 0,
             ordered => {

@@ -13,7 +13,7 @@ pub(super) fn problems(n: usize) -> String {
 
 /// One line for the file, and one for each of its edges.
 pub(super) fn text(file: &str, definition: &Definition, survey: &Survey) -> String {
-    let (name, yields) = (definition.name(), definition.yields());
+    let (name, yields) = (definition.name(), definition.yields().to_string());
     let memory = match (survey.memory, survey.memory_max) {
         (Some(memory), None) => format!("host memory at most {}", bytes(memory as f64)),
         (Some(memory), Some(most)) => {
