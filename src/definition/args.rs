@@ -78,7 +78,9 @@ fn plain(error: &str) -> String {
     let found = match found.split_once(' ') {
         Some(("string", text)) => format!("text {text}"),
         Some(("integer", n)) => format!("the integer {}", n.trim_matches('`')),
-        Some(("floating", n)) => format!("the number {}", n.trim_start_matches("point ").trim_matches('`')),
+        Some(("floating", n)) => {
+            format!("the number {}", n.trim_start_matches("point ").trim_matches('`'))
+        }
         Some(("boolean", b)) => b.trim_matches('`').to_owned(),
         _ => match found {
             "sequence" => "a list".to_owned(),

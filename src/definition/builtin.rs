@@ -292,9 +292,10 @@ pub(super) fn catalog() -> Catalog {
             (ShuffleBy::Full | ShuffleBy::Buffer(_), None, Some(_)) => {
                 Err(Misfit::new("`groups` goes with `by: chunks`").at(["groups"]))
             }
-            (ShuffleBy::Buffer(items), ..) if !before.by_position => {
-                Ok(Flow { held: before.bytes.map(|b| b.saturating_mul(items as u64)), ..before.clone() })
-            }
+            (ShuffleBy::Buffer(items), ..) if !before.by_position => Ok(Flow {
+                held: before.bytes.map(|b| b.saturating_mul(items as u64)),
+                ..before.clone()
+            }),
             (ShuffleBy::Full, ..) if !before.by_position => {
                 Ok(Flow { held: before.bytes.map(|b| b.saturating_mul(1024)), ..before.clone() })
             }

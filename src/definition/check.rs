@@ -15,6 +15,8 @@ use super::vars::Vars;
 use crate::options::Options;
 use crate::pipeline::StallRule;
 
+/// More stages are refused: each has its tasks and its buffer.
+const STAGES_MAX: usize = 1000;
 /// The keys at the top of a definition.
 const TOP: [&str; 7] = ["version", "name", "doc", "vars", "run", "defaults", "stages"];
 /// The keys of the block `run`.
@@ -100,6 +102,13 @@ pub(super) fn check(
         left_out: Vec::new(),
     };
     match top.get("stages") {
+        Some(Node { value: Value::List(nodes), place }) if nodes.len() > STAGES_MAX => {
+            let message = format!("there are {} stages", nodes.len());
+            problems.push(
+                Problem::new("forebay::stages", message, place, "here")
+                    .help(format!("write {STAGES_MAX} at most, or make several definitions")),
+            );
+        }
         Some(Node { value: Value::List(nodes), .. }) if !nodes.is_empty() => {
             let ids = ids(nodes, catalog, &mut problems);
             for (node, id) in nodes.iter().zip(ids) {

@@ -82,9 +82,7 @@ pub(super) fn normalize(stats: &Stats, before: &Flow) -> Result<Flow, Misfit> {
             let misfit = Misfit::new(format!("no tensor `{name}` flows into `tensor.normalize`"));
             return Err(misfit.at(["stats", name]).meant(&known));
         }
-        let wrong = |of: &MeanStd| {
-            !(of.mean.is_finite() && of.std.is_finite() && of.std != 0.0)
-        };
+        let wrong = |of: &MeanStd| !(of.mean.is_finite() && of.std.is_finite() && of.std != 0.0);
         if let Some((name, of)) = given.iter().find(|(_, of)| wrong(of)) {
             let message = format!(
                 "a mean of {} and a deviation of {} make no numbers of `{name}`",

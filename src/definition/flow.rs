@@ -95,9 +95,11 @@ impl Flow {
 
     /// Bytes of its tensors, if all of them are known.
     pub(super) fn tensor_bytes(&self) -> Option<u64> {
-        self.tensors.as_ref()?.iter().map(Outline::bytes).try_fold(0, |sum: u64, bytes| {
-            bytes.map(|bytes| sum.saturating_add(bytes))
-        })
+        self.tensors
+            .as_ref()?
+            .iter()
+            .map(Outline::bytes)
+            .try_fold(0, |sum: u64, bytes| bytes.map(|bytes| sum.saturating_add(bytes)))
     }
 
     /// What the windows of `index` will be.

@@ -113,16 +113,21 @@ fn rate(step: &Step, options: &Options) -> Option<Problem> {
     let label = format!("all are busy only if a call takes {busy_s:.1} s");
     let needed = (per_s * 0.1).ceil().max(1.0);
     let problem = warn("forebay::lint::rate", message, place, &label);
-    Some(match step.places.get("workers") {
-        Some(at) => problem.and(at, format!("calls of 100 ms need {needed}")),
-        None => problem,
-    }
-    .help("write fewer workers, or a higher rate"))
+    Some(
+        match step.places.get("workers") {
+            Some(at) => problem.and(at, format!("calls of 100 ms need {needed}")),
+            None => problem,
+        }
+        .help("write fewer workers, or a higher rate"),
+    )
 }
 
 /// A buffer where nothing waits; that of a source stands behind what is computed of its items.
 fn unused(step: &Step, after: &Flow) -> Option<Problem> {
-    let place = step.places.get("buffer").filter(|_| after.by_position && step.key.text != "zarr.windows")?;
+    let place = step
+        .places
+        .get("buffer")
+        .filter(|_| after.by_position && step.key.text != "zarr.windows")?;
     let message = format!("the buffer of `{}` is never used", step.id);
     let label = "its items are computed by position and wait nowhere";
     let problem = warn("forebay::lint::buffer", message, place, label);

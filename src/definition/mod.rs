@@ -32,9 +32,9 @@ use check::{Checked, Step};
 pub use flow::{Flow, Misfit, Outline};
 use problem::Problem;
 pub use problem::Problems;
-pub use survey::{Edge, Survey};
-use survey::Surveyor;
 pub(crate) use problem::{Region, Told, suggest};
+use survey::Surveyor;
+pub use survey::{Edge, Survey};
 pub(crate) use units::{duration, link_speed};
 
 use crate::item::{Pool, PoolStats, mix};

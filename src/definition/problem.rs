@@ -9,6 +9,9 @@ use super::fix::{self, Fix};
 use super::tree::Place;
 use crate::nearest::nearest;
 
+/// So many problems of a file are told.
+const SHOWN: usize = 200;
+
 /// One thing that is wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
@@ -94,6 +97,13 @@ impl Problems {
     pub(crate) fn new(file: &str, text: &Arc<str>, mut list: Vec<Problem>) -> Self {
         // In the order of the file, however they were found.
         list.sort_by_key(|problem| problem.labels.first().map_or(0, |(place, _)| place.start));
+        if list.len() > SHOWN {
+            let more = format!("there are {} more problems", list.len() - SHOWN);
+            let mut more = Problem::new("forebay::more", more, &(0..0), "");
+            more.labels.clear();
+            list.truncate(SHOWN);
+            list.push(more);
+        }
         Problems { file: file.to_owned(), text: Arc::clone(text), list }
     }
 

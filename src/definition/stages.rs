@@ -1,6 +1,6 @@
 //! The stages of a definition: their operations, ids, runtime keys and types, one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::any::FlowType;
 use super::catalog::{Catalog, Operator, Takes};
@@ -89,6 +89,8 @@ pub(super) fn ids(nodes: &[Node], catalog: &Catalog, problems: &mut Vec<Problem>
             );
         }
     }
+    let mut taken: BTreeSet<String> = given.keys().map(|id| (*id).to_owned()).collect();
+    let mut counts = BTreeMap::<String, u64>::new();
     let mut ids: Vec<String> = Vec::new();
     for node in nodes {
         let id = match node.get("id").and_then(Node::as_text) {
@@ -96,11 +98,14 @@ pub(super) fn ids(nodes: &[Node], catalog: &Catalog, problems: &mut Vec<Problem>
             None => {
                 let name = operations(node, catalog).first().map_or("", |(key, _)| &key.text);
                 let base = name.rsplit('.').next().unwrap_or_default();
-                let taken =
-                    |id: &str| ids.iter().any(|other| other == id) || given.contains_key(id);
-                let numbered = (2..).map(|n| format!("{base}-{n}"));
-                let mut candidates = std::iter::once(base.to_owned()).chain(numbered);
-                candidates.find(|id| !taken(id)).unwrap_or_default()
+                let count = counts.entry(base.to_owned()).or_default();
+                loop {
+                    *count += 1;
+                    let id = if *count == 1 { base.to_owned() } else { format!("{base}-{count}") };
+                    if taken.insert(id.clone()) {
+                        break id;
+                    }
+                }
             }
         };
         ids.push(id);

@@ -4,8 +4,8 @@
 use super::any::FlowType;
 use super::catalog::{Asked, Catalog};
 use super::check::{Checked, Step};
-use super::flow::{Flow, Misfit};
 use super::fix::Fix;
+use super::flow::{Flow, Misfit};
 use super::lint;
 use super::problem::{Problem, Problems};
 use super::tree::{Node, Place, Value};
@@ -20,7 +20,9 @@ use crate::trace;
 pub struct Survey {
     /// What flows out of each stage, in order.
     pub edges: Vec<Edge>,
-    /// Bytes of host memory that items and caches take at most, if all stages say how much that is.
+    /// Bytes of host memory that items take at most in calls, in buffers, while they wait for their turn
+    /// and at the consumer, with what is kept for later windows; if all stages say how much that is. A
+    /// stage's own scratch memory, and what pools keep to lend it again, come on top.
     pub memory: Option<u64>,
     /// What the definition allows, if it says.
     pub memory_max: Option<u64>,
@@ -116,7 +118,11 @@ impl<'a> Surveyor<'a> {
         before: &Flow,
         after: &Flow,
     ) -> Option<u64> {
-        let own = after.held.unwrap_or(0).saturating_add(if kind == Kind::Source { after.kept } else { 0 });
+        let own = after.held.unwrap_or(0).saturating_add(if kind == Kind::Source {
+            after.kept
+        } else {
+            0
+        });
         if after.by_position {
             return Some(own);
         }
@@ -128,7 +134,9 @@ impl<'a> Surveyor<'a> {
             return Some(own.saturating_add(out).saturating_add(buffer));
         }
         let workers = limits::workers(kind, options, self.cores) as u64;
-        let calls = workers.min(after.items.unwrap_or(u64::MAX)).saturating_mul(before.bytes?.saturating_add(out));
+        let calls = workers
+            .min(after.items.unwrap_or(u64::MAX))
+            .saturating_mul(before.bytes?.saturating_add(out));
         let turn = match options.ordered.unwrap_or(Ordered::Window(None)) {
             Ordered::No => 0,
             ordered => {
@@ -144,25 +152,28 @@ impl<'a> Surveyor<'a> {
     /// The items of the source flow from here on: they wait in its buffer.
     fn settle(&mut self, flow: &Flow) {
         if let Some(Pending { edge, options }) = self.pending.take() {
-            let buffer = flow.bytes.map(|bytes| {
-                limits::buffered(&options, bytes, flow.items).saturating_add(bytes)
-            });
+            let buffer = flow
+                .bytes
+                .map(|bytes| limits::buffered(&options, bytes, flow.items).saturating_add(bytes));
             let edge = &mut self.edges[edge];
             edge.memory = edge.memory.zip(buffer).map(|(own, buffer)| own.saturating_add(buffer));
         }
     }
 
     /// What was found, or everything that does not fit.
-    pub(super) fn finish(mut self, file: &str, text: &std::sync::Arc<str>) -> Result<Survey, Problems> {
+    pub(super) fn finish(
+        mut self,
+        file: &str,
+        text: &std::sync::Arc<str>,
+    ) -> Result<Survey, Problems> {
         if let Some(edge) = self.edges.last() {
             let flow = edge.flow.clone();
             self.settle(&flow);
         }
         let taken = self.edges.last().map_or(Some(0), |edge| edge.flow.bytes);
         let memory = self.edges.iter().map(|edge| edge.memory).chain([taken]);
-        let memory = memory.fold(Some(0), |sum: Option<u64>, bytes| {
-            sum.zip(bytes).map(|(sum, bytes)| sum.saturating_add(bytes))
-        });
+        let memory = memory.map(|bytes| bytes.map(u128::from)).sum::<Option<u128>>();
+        let memory = memory.map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
         if let Some((most, place)) = &self.checked.run.memory {
             self.within(memory, *most, place);
         }
@@ -201,7 +212,8 @@ impl<'a> Surveyor<'a> {
             None => {
                 let unknown = self.edges.iter().position(|edge| edge.memory.is_none());
                 let message = "whether the run keeps to its memory is not known";
-                let problem = Problem::new("forebay::lint::memory", message, place, "asked for here");
+                let problem =
+                    Problem::new("forebay::lint::memory", message, place, "asked for here");
                 self.problems.push(match unknown {
                     Some(at) => problem
                         .and(
@@ -251,9 +263,7 @@ fn problem(step: &Step, main: Option<&str>, misfit: Misfit) -> Problem {
             let find = find.clone();
             problem.fix(Fix::Replace { place, find, text })
         }
-        (_, _, false) => {
-            problem.fix(Fix::Insert { before: step.key.place.clone(), items: before })
-        }
+        (_, _, false) => problem.fix(Fix::Insert { before: step.key.place.clone(), items: before }),
         _ => problem,
     }
 }

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use super::tree::{self, Node, Place, Value};
 use super::Definition;
+use super::tree::{self, Node, Place, Value};
 
 /// A definition of more bytes is refused: it was surely not meant as one.
 const BYTES_MAX: u64 = 1 << 20;
@@ -49,8 +49,7 @@ impl Definition {
                 Value::List(nodes) => nodes.iter().for_each(|node| secrets(node, places)),
                 Value::Map(entries) => {
                     for (key, node) in entries {
-                        let is_scalar =
-                            !matches!(node.value, Value::List(_) | Value::Map(_));
+                        let is_scalar = !matches!(node.value, Value::List(_) | Value::Map(_));
                         if is_scalar && is_secret(&key.text) {
                             places.push(node.place.clone());
                         } else if is_secret(&key.text)

@@ -55,7 +55,9 @@ fn result(file: &str, index: usize, told: &Told<'_>) -> Value {
     let others: Vec<_> = told
         .labels()
         .skip(1)
-        .map(|(region, text)| json!({ "physicalLocation": at(region), "message": { "text": text } }))
+        .map(
+            |(region, text)| json!({ "physicalLocation": at(region), "message": { "text": text } }),
+        )
         .collect();
     if !others.is_empty() {
         result["relatedLocations"] = others.into();

@@ -27,7 +27,8 @@ pub(super) fn text(file: &str, definition: &Definition, survey: &Survey) -> Stri
         n => format!("{n} warnings"),
     };
     let n = survey.edges.len();
-    let head = format!("{name:20} {n:2} stages   () -> {yields:20} {memory}   {verdict}   {file}\n");
+    let head =
+        format!("{name:20} {n:2} stages   () -> {yields:20} {memory}   {verdict}   {file}\n");
     let width = |of: fn(&Edge) -> usize| survey.edges.iter().map(of).max().unwrap_or(0);
     let ids = width(|edge| edge.id.chars().count());
     let types = width(|edge| edge.yields.to_string().chars().count());
