@@ -10,10 +10,10 @@ use tracing::Instrument as _;
 
 use crate::engine::Engine;
 use crate::fault::Fault;
-use crate::limits::WORKERS_MAX;
+use crate::limits::{self, WORKERS_MAX};
 use crate::link::End;
 use crate::link::{Inlet, Outlet, link};
-use crate::options::{Options, Workers};
+use crate::options::Options;
 use crate::pipeline::Node;
 use crate::site::Site;
 use crate::source::Index;
@@ -36,19 +36,6 @@ impl Assembly {
     pub(crate) fn you(&self) -> Arc<Site> {
         let (you, engine) = (Arc::clone(&self.engine.you), Arc::clone(&self.engine));
         Arc::new(Site::new(you, Options::default(), engine))
-    }
-
-    fn workers(&self, node: &Node) -> usize {
-        let auto = match node.kind {
-            Kind::Io => 16,
-            Kind::Cpu => self.cores,
-            Kind::Source | Kind::Device | Kind::Flow => 1,
-        };
-        match node.options.workers {
-            None | Some(Workers::Auto) => auto,
-            Some(Workers::Count(n)) => n,
-            Some(Workers::Share(share)) => ((self.cores as f64 * share).ceil() as usize).max(1),
-        }
     }
 
     /// How many workers a stage that starts with so many may be given while it runs.
@@ -118,7 +105,7 @@ pub(crate) struct Deferred {
 
 impl Deferred {
     pub(crate) fn new(assembly: &Assembly, node: Node) -> Self {
-        let workers = assembly.workers(&node);
+        let workers = limits::workers(node.kind, &node.options, assembly.cores);
         let start = assembly.engine.started();
         let id = assembly
             .renamed

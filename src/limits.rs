@@ -1,8 +1,9 @@
 //! What the options of a stage may say, checked when the stage is added to a plan.
 
 use crate::fault::PlanError;
-use crate::options::{Options, Workers};
+use crate::options::{Options, Ordered, Workers};
 use crate::pipeline::Node;
+use crate::stage::Kind;
 
 /// Adds what keeps `node` from running.
 pub(crate) fn check(node: &Node, can_retry: bool, problems: &mut Vec<PlanError>) {
@@ -18,7 +19,7 @@ pub(crate) fn check(node: &Node, can_retry: bool, problems: &mut Vec<PlanError>)
     if buffer.is_some_and(|buffer| buffer.bytes == 0) {
         zero("buffer.bytes", "; one item always fits");
     }
-    if *ordered == Some(crate::options::Ordered::Window(Some(0))) {
+    if *ordered == Some(Ordered::Window(Some(0))) {
         zero("ordered.window", ", or `ordered: false`");
     }
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
@@ -74,6 +75,35 @@ pub(crate) fn check(node: &Node, can_retry: bool, problems: &mut Vec<PlanError>)
             "whose items can't be copied for another try: add `.retryable()` where the stage is made",
         );
     }
+}
+
+/// How many workers a stage of a kind starts with.
+pub(crate) fn workers(kind: Kind, options: &Options, cores: usize) -> usize {
+    let auto = match kind {
+        Kind::Io => 16,
+        Kind::Cpu => cores,
+        Kind::Source | Kind::Device | Kind::Flow => 1,
+    };
+    match options.workers {
+        None | Some(Workers::Auto) => auto,
+        Some(Workers::Count(n)) => n,
+        Some(Workers::Share(share)) => ((cores as f64 * share).ceil() as usize).max(1),
+    }
+}
+
+/// The reorder window of so many workers; `None` is out of order.
+pub(crate) fn window(ordered: Ordered, workers: usize) -> Option<u64> {
+    match ordered {
+        Ordered::No => None,
+        Ordered::Window(items) => Some(items.unwrap_or(8 * workers).max(workers) as u64),
+    }
+}
+
+/// Bytes that wait behind a stage at most, if each of its `items` has `each`.
+pub(crate) fn buffered(options: &Options, each: u64, items: Option<u64>) -> u64 {
+    let buffer = options.buffer.unwrap_or_default();
+    let items = items.unwrap_or(u64::MAX).min(buffer.items as u64);
+    each.saturating_mul(items).min(buffer.bytes.max(each))
 }
 
 /// Above this a number of workers is surely a mistake.

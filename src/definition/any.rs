@@ -105,6 +105,11 @@ impl AnyPipeline {
         Ok(*plan.expect("the type's id was compared"))
     }
 
+    /// The pipeline with its type, if that is `T`.
+    pub(crate) fn downcast_ref<T: Send + 'static>(&self) -> Option<&Pipeline<T>> {
+        self.plan.as_any().downcast_ref()
+    }
+
     pub(crate) fn same(self, what: Same, options: Options) -> Self {
         AnyPipeline { plan: self.plan.same(what, options), ..self }
     }
@@ -151,6 +156,7 @@ impl fmt::Debug for AnyPipeline {
 
 trait Plan: Send {
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
+    fn as_any(&self) -> &dyn Any;
     fn same(self: Box<Self>, what: Same, options: Options) -> Box<dyn Plan>;
     fn nodes(&self) -> &[Node];
     fn problems(&self) -> &[PlanError];
@@ -161,6 +167,10 @@ trait Plan: Send {
 
 impl<T: Send + 'static> Plan for Pipeline<T> {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+
+    fn as_any(&self) -> &dyn Any {
         self
     }
 

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use serde_path_to_error::Segment;
 
-use super::problem::{Problem, suggest};
+use super::problem::Problem;
 use super::tree::{Key, Node, Value};
 
 /// The JSON Schema of an argument type.
@@ -38,10 +38,10 @@ pub(crate) fn read<A: DeserializeOwned + JsonSchema>(
             let message = format!("`{}` has no argument `{}`", key.text, name.text);
             let problem =
                 Problem::new("forebay::arg::unknown", message, &name.place, "unknown argument");
-            problems.push(problem.help(match known.is_empty() {
-                true => "it takes no arguments".to_owned(),
-                false => suggest(&name.text, known.iter().copied()),
-            }));
+            problems.push(match known.is_empty() {
+                true => problem.help("it takes no arguments"),
+                false => problem.meant(&name.text, known.iter().copied()),
+            });
         }
         // The rest is checked without them, so that all mistakes come at once.
     }
@@ -63,9 +63,44 @@ pub(crate) fn read<A: DeserializeOwned + JsonSchema>(
     serde_path_to_error::deserialize(json).map_err(|error| {
         let (path, place) = locate(node, short, error.path());
         let of = if path.is_empty() { String::new() } else { format!(" of `{path}`") };
-        let message = format!("`{}` can't take this value{of}: {}", key.text, error.inner());
+        let why = plain(&error.inner().to_string());
+        let message = format!("`{}` can't take this value{of}: {why}", key.text);
         vec![Problem::new("forebay::arg::value", message, &place, "here").help(takes(&schema))]
     })
+}
+
+/// What a type's own deserializer says, in words that do not need Rust.
+fn plain(error: &str) -> String {
+    let said = error.strip_prefix("invalid type: ").or(error.strip_prefix("invalid value: "));
+    let Some((found, wanted)) = said.and_then(|said| said.rsplit_once(", expected ")) else {
+        return error.to_owned();
+    };
+    let found = match found.split_once(' ') {
+        Some(("string", text)) => format!("text {text}"),
+        Some(("integer", n)) => format!("the integer {}", n.trim_matches('`')),
+        Some(("floating", n)) => {
+            format!("the number {}", n.trim_start_matches("point ").trim_matches('`'))
+        }
+        Some(("boolean", b)) => b.trim_matches('`').to_owned(),
+        _ => match found {
+            "sequence" => "a list".to_owned(),
+            "map" => "a mapping".to_owned(),
+            "null" => "nothing".to_owned(),
+            other => other.to_owned(),
+        },
+    };
+    let wanted = match wanted {
+        "a nonzero usize" | "a nonzero u64" => "a whole number, 1 or more",
+        "usize" | "u64" | "u32" => "a whole number, 0 or more",
+        "i64" | "i32" => "a whole number",
+        "f64" | "f32" => "a number",
+        "a boolean" => "true or false",
+        "a string" | "a borrowed string" | "string" => "text",
+        "a sequence" => "a list, such as [a, b]",
+        "a map" => "a mapping, such as { a: 1 }",
+        other => other,
+    };
+    format!("this is {found}; write {wanted}")
 }
 
 /// The node at `path` below `node`, or the last one on the way to it.

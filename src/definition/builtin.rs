@@ -1,5 +1,6 @@
 //! The built-in operators, one line each.
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -7,9 +8,12 @@ use serde::Deserialize;
 
 use super::any::{Order, Same};
 use super::catalog::Catalog;
+use super::effects;
+use super::flow::{Flow, Misfit};
 use super::values::{DiskCache, Size};
 use crate::item::{Batch, DType};
 use crate::ops::Stats;
+use crate::options::Options;
 use crate::stage::Kind;
 use crate::store::zarr::{
     Also, Codec, Edges, Extents, Incomplete, Keep, Labels, Overlap, Ranks, Span, Split, Window,
@@ -71,6 +75,26 @@ struct ZarrWindows {
     /// `{ bytes: 50GiB, path: /scratch/chunks }`. Not used for a store on this machine.
     #[serde(default)]
     disk: Option<DiskCache>,
+}
+
+impl ZarrWindows {
+    fn into_spec(self) -> WindowsSpec {
+        WindowsSpec {
+            variables: self.variables,
+            window: self.window,
+            stride: self.stride,
+            overlap: self.overlap,
+            also: self.also,
+            edges: self.edges,
+            range: self.range,
+            select: self.select,
+            split: self.split,
+            keep: self.keep,
+            dtype: self.dtype,
+            cache: self.cache.map(|Size(bytes)| bytes),
+            disk: self.disk.map(|DiskCache(disk)| disk),
+        }
+    }
 }
 
 /// Fetches the encoded chunks of windows, each chunk once.
@@ -297,22 +321,11 @@ pub(super) fn catalog() -> Catalog {
         .source("zarr.windows", |args: ZarrWindows, context| {
             let store = Store::open_with(&args.store, &args.options)?;
             context.report_pool(store.pool());
-            let spec = WindowsSpec {
-                variables: args.variables,
-                window: args.window,
-                stride: args.stride,
-                overlap: args.overlap,
-                also: args.also,
-                edges: args.edges,
-                range: args.range,
-                select: args.select,
-                split: args.split,
-                keep: args.keep,
-                dtype: args.dtype,
-                cache: args.cache.map(|Size(bytes)| bytes),
-                disk: args.disk.map(|DiskCache(disk)| disk),
-            };
-            Ok(zarr::windows(&store, &spec)?)
+            Ok(zarr::windows(&store, &args.into_spec())?)
+        })
+        .asked(|mut args: ZarrWindows, asked| {
+            let (store, options) = (std::mem::take(&mut args.store), args.options.clone());
+            effects::windows(&store, &options, args.into_spec(), asked.online)
         })
         .same("shuffle", |args: Shuffle, context| {
             let seed = args.seed.unwrap_or(context.seed);
@@ -328,6 +341,23 @@ pub(super) fn catalog() -> Catalog {
             };
             Ok(Same::Shuffle { seed, how })
         })
+        .flows(|args: Shuffle, before| match (args.by, args.block, args.groups) {
+            (ShuffleBy::Full, Some(_), None) => Ok(before.clone()),
+            (_, Some(_), _) => Err(Misfit::new("`block` stands alone, without `by` or `groups`")
+                .at(["block"])
+                .help("leave the others out")),
+            (ShuffleBy::Full | ShuffleBy::Buffer(_), None, Some(_)) => {
+                Err(Misfit::new("`groups` goes with `by: chunks`").at(["groups"]))
+            }
+            (ShuffleBy::Buffer(items), ..) if !before.by_position => Ok(Flow {
+                held: before.bytes.map(|b| b.saturating_mul(items as u64)),
+                ..before.clone()
+            }),
+            (ShuffleBy::Full, ..) if !before.by_position => {
+                Ok(Flow { held: before.bytes.map(|b| b.saturating_mul(1024)), ..before.clone() })
+            }
+            _ => Ok(before.clone()),
+        })
         .main("by")
         .same("shard", |args: Shard, _| {
             let Shard { rank, world, uneven } = args;
@@ -336,22 +366,42 @@ pub(super) fn catalog() -> Catalog {
             }
             Ok(Same::Shard { rank, world: world.get(), uneven })
         })
+        .flows(|args: Shard, before| {
+            let (rank, world) = (args.rank, args.world.get());
+            if rank >= world {
+                let misfit = Misfit::new(format!("there is no rank {rank} of {world}"));
+                return Err(misfit.at(["rank"]).help(format!("ranks are 0 to {}", world - 1)));
+            }
+            Ok(Flow { items: before.items.map(|n| n.div_ceil(world)), ..before.clone() })
+        })
         .same("take", |args: Take, _| Ok(Same::Take(args.items)))
+        .flows(|args: Take, before| Ok(before.at_most(args.items)))
         .main("items")
         .same("skip", |args: Skip, _| Ok(Same::Skip(args.items)))
+        .flows(|args: Skip, before| {
+            let items = before.items.map(|n| n.saturating_sub(args.items));
+            Ok(Flow { items, ..before.clone() })
+        })
         .main("items")
         .same("repeat", |args: Repeat, _| Ok(Same::Repeat(args.times)))
+        .flows(|args: Repeat, before| {
+            let items = before.items.map(|n| n.saturating_mul(args.times));
+            Ok(Flow { items, ..before.clone() })
+        })
         .main("times")
         .batch::<Window>()
         .stage("zarr.fetch", Kind::Io, |_: ZarrFetch, _| {
             Ok(io::map("fetch", zarr::fetch::<Vec<Window>>).retryable())
         })
+        .flows(|_: ZarrFetch, before| Ok(effects::fetch(before)))
         .stage("zarr.fetch", Kind::Io, |_: ZarrFetch, _| {
             Ok(io::map("fetch", zarr::fetch::<Window>).retryable())
         })
+        .flows(|_: ZarrFetch, before| Ok(effects::fetch(before)))
         .stage("zarr.decode", Kind::Cpu, |_: ZarrDecode, context| {
             Ok(cpu::map("decode", zarr::decode(&context.pool)))
         })
+        .flows(|_: ZarrDecode, before| Ok(effects::decode(before)))
         .allocates()
         .stage("zarr.write", Kind::Io, |args: ZarrWrite, _| {
             let store = Store::open_with(&args.store, &args.options)?;
@@ -370,10 +420,12 @@ pub(super) fn catalog() -> Catalog {
         .stage("tensor.normalize", Kind::Cpu, |args: Normalize, _| {
             Ok(cpu::map("normalize", ops::normalize(args.stats)))
         })
+        .flows(|args: Normalize, before| effects::normalize(&args.stats, before))
         .main("stats")
         .stage("tensor.cast", Kind::Cpu, |args: Cast, context| {
             Ok(cpu::map::<Batch, _, _, _>("cast", ops::cast(args.to, &context.pool)))
         })
+        .flows(|args: Cast, before| effects::cast(args.to, before))
         .main("to")
         .allocates()
         .stage("tensor.crop", Kind::Cpu, |args: Crop, context| {
@@ -389,6 +441,8 @@ pub(super) fn catalog() -> Catalog {
         .stage("device.upload", Kind::Device, |args: Upload, _| {
             Ok(device::upload(&device::named(&args.device)?))
         })
+        .flows(|_: Upload, before| Ok(effects::upload(before)))
+        .options(Options { buffer: Some(2.into()), ..Options::default() })
         .main("device")
         .stage("device.normalize", Kind::Device, |args: Normalize, _| {
             Ok(device::normalize(args.stats))
@@ -415,7 +469,15 @@ impl Catalog {
             Ok(if args.drop_last { batch.drop_last() } else { batch })
         })
         .main("size")
+        .flows(|args: GroupBy, before| {
+            let stacks = TypeId::of::<T>() == TypeId::of::<Window>();
+            let group = before.grouped(args.size.get() as u64, args.drop_last, stacks);
+            Ok(Flow { held: group.bytes.filter(|_| !before.by_position), ..group })
+        })
         .stage("unbatch", Kind::Flow, |_: Unbatch, _| Ok(flow::unbatch::<T>()))
+        .flows(|_: Unbatch, before| {
+            Ok(before.ungrouped(TypeId::of::<T>() == TypeId::of::<Window>()))
+        })
     }
 }
 

@@ -106,9 +106,8 @@ pub(crate) fn cases(file: &Path) -> Result<Vec<Case>, Problems> {
     match std::fs::read_to_string(file) {
         Ok(text) => read(&text).map_err(|list| Problems::new(&shown, &Arc::from(text), list)),
         Err(error) => {
-            let message = format!("can't read `{shown}`: {error}");
-            let help = Some("write cases there: forebay explain forebay::case".to_owned());
-            let problem = Problem { code: "forebay::file", message, labels: Vec::new(), help };
+            let problem = Problem::unreadable(&shown, error)
+                .help("write cases there: forebay explain forebay::case");
             Err(Problems::new(&shown, &Arc::from(""), vec![problem]))
         }
     }

@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 use super::any::{AnyPipeline, FlowType, Same};
 use super::args;
 use super::builtin;
+use super::flow::{Flow, Misfit};
 use super::problem::Problem;
 use super::tree::{Key, Node};
 use crate::fault::BoxError;
@@ -95,6 +96,22 @@ pub(super) struct Form {
     pub(super) takes: Takes,
     pub(super) yields: Option<FlowType>,
     pub(super) build: Build,
+    /// What flows out of it, from its arguments and what flows in; if it says.
+    pub(super) flow: Option<Flows>,
+    /// What its stages say of themselves.
+    pub(super) options: Options,
+}
+
+type Flows = Box<dyn Fn(&Asked<'_>) -> Result<Flow, Misfit> + Send + Sync>;
+
+/// What a form is asked what flows out of it.
+pub(super) struct Asked<'a> {
+    pub(super) key: &'a Key,
+    pub(super) node: &'a Node,
+    pub(super) main: Option<&'a str>,
+    pub(super) before: &'a Flow,
+    /// Whether stores that are not on this machine may be opened.
+    pub(super) online: bool,
 }
 
 /// What comes into a form.
@@ -135,7 +152,7 @@ impl Catalog {
             Ok(AnyPipeline::new(Pipeline::from_with(source, made.options)))
         });
         let yields = Some(FlowType::of::<S::Item>());
-        self.form::<A>(name, Kind::Source, Form { takes: Takes::Nothing, yields, build })
+        self.form::<A>(name, Kind::Source, Form::new(Takes::Nothing, yields, build))
     }
 
     /// Adds a stage of a kind. A name that is there already gets another form, for what comes in.
@@ -157,7 +174,7 @@ impl Catalog {
             Ok(AnyPipeline::new(before.then_with(stage, made.options)))
         });
         let takes = Takes::One(FlowType::of::<S::In>());
-        self.form::<A>(name, kind, Form { takes, yields: Some(FlowType::of::<S::Out>()), build })
+        self.form::<A>(name, kind, Form::new(takes, Some(FlowType::of::<S::Out>()), build))
     }
 
     /// Adds an operator that fits any type and keeps it.
@@ -173,7 +190,7 @@ impl Catalog {
                 .expect("a stage that is not a source has one before it")
                 .same(same, made.options))
         });
-        self.form::<A>(name, Kind::Flow, Form { takes: Takes::Any, yields: None, build })
+        self.form::<A>(name, Kind::Flow, Form::new(Takes::Any, None, build))
     }
 
     /// The argument for which a scalar stands in the operator added last: `- batch: 32`.
@@ -191,6 +208,60 @@ impl Catalog {
             operator.allocates = true;
         }
         self
+    }
+
+    /// What flows out of the operator added last, from its arguments and what flows in. Without it
+    /// nothing is known of items from this operator on.
+    ///
+    /// ```
+    /// # use forebay::definition::{Catalog, Misfit};
+    /// # use forebay::prelude::*;
+    /// # #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// # struct Flip {}
+    /// let catalog = Catalog::builtin()
+    ///     .stage("acme.flip", Kind::Cpu, |_: Flip, _| {
+    ///         Ok(cpu::map("flip", |batch: Batch| Ok::<_, Never>(batch)))
+    ///     })
+    ///     .flows(|_: Flip, before| match before.tensors.as_deref() {
+    ///         Some([]) => Err(Misfit::new("there is nothing to flip")),
+    ///         _ => Ok(before.clone()),
+    ///     });
+    /// # let _ = catalog;
+    /// ```
+    pub fn flows<A: DeserializeOwned + JsonSchema>(
+        self,
+        flow: impl Fn(A, &Flow) -> Result<Flow, Misfit> + Send + Sync + 'static,
+    ) -> Self {
+        self.asked(move |arguments, asked| flow(arguments, asked.before))
+    }
+
+    /// The same with all that can be asked.
+    pub(super) fn asked<A: DeserializeOwned + JsonSchema>(
+        mut self,
+        flow: impl Fn(A, &Asked<'_>) -> Result<Flow, Misfit> + Send + Sync + 'static,
+    ) -> Self {
+        if let Some(form) = self.form_added_last() {
+            form.flow = Some(Box::new(move |asked| {
+                match args::read(asked.key, asked.node, asked.main) {
+                    Ok(arguments) => flow(arguments, asked),
+                    // What is wrong with the arguments is told where they are checked.
+                    Err(_) => Ok(Flow::default()),
+                }
+            }));
+        }
+        self
+    }
+
+    /// What stages of the operator added last say of themselves: what a definition says wins.
+    pub(super) fn options(mut self, options: Options) -> Self {
+        if let Some(form) = self.form_added_last() {
+            form.options = options;
+        }
+        self
+    }
+
+    fn form_added_last(&mut self) -> Option<&mut Form> {
+        self.operators.get_mut(self.last.as_ref()?)?.forms.last_mut()
     }
 
     fn form<A: DeserializeOwned + JsonSchema + 'static>(
@@ -253,6 +324,12 @@ fn arguments<A: DeserializeOwned + JsonSchema>(made: &Made<'_>) -> Result<A, Bui
     args::read(made.key, made.node, made.main).map_err(BuildError::Problems)
 }
 
+impl Form {
+    fn new(takes: Takes, yields: Option<FlowType>, build: Build) -> Self {
+        Form { takes, yields, build, flow: None, options: Options::default() }
+    }
+}
+
 impl Operator {
     /// Its name.
     pub fn name(&self) -> &str {
@@ -282,6 +359,11 @@ impl Operator {
     /// Whether its argument `name` has to be given.
     pub fn requires(&self, name: &str) -> bool {
         args::is_required(&self.schema, name)
+    }
+
+    /// Whether it can be used without arguments.
+    pub(super) fn requires_nothing(&self) -> bool {
+        args::names(&self.schema).iter().all(|name| !self.requires(name))
     }
 
     /// What goes in and comes out, one line for each form: `Vec<Window> -> Encoded`.

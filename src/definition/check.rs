@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Set;
 use super::any::FlowType;
 use super::catalog::Catalog;
+use super::keys;
 use super::problem::{Problem, suggest};
 use super::stages::{Before, Defaults, Stages, ids};
 use super::tree::{self, Key, Node, Place, Value};
@@ -14,10 +15,12 @@ use super::vars::Vars;
 use crate::options::Options;
 use crate::pipeline::StallRule;
 
+/// More stages are refused: each has its tasks and its buffer.
+const STAGES_MAX: usize = 1000;
 /// The keys at the top of a definition.
 const TOP: [&str; 7] = ["version", "name", "doc", "vars", "run", "defaults", "stages"];
 /// The keys of the block `run`.
-const RUN: [&str; 5] = ["seed", "cores", "io_threads", "stall", "stall_fails"];
+const RUN: [&str; 6] = ["seed", "memory", "cores", "io_threads", "stall", "stall_fails"];
 
 /// A definition without mistakes.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub(super) struct Step {
     /// Its arguments.
     pub(super) node: Node,
     pub(super) options: Options,
+    /// Where the values of its runtime keys stand.
+    pub(super) places: BTreeMap<String, Place>,
     pub(super) form: usize,
     pub(super) yields: FlowType,
 }
@@ -88,9 +93,22 @@ pub(super) fn check(
     let run = RunBlock::read(top.get("run"), &mut problems);
     let defaults = Defaults::read(top.get("defaults"), &mut problems);
     let name = name(&top, file, &mut problems);
-    let mut stages =
-        Stages { catalog, defaults, set: keys_set, steps: Vec::new(), before: Before::Nothing };
+    let mut stages = Stages {
+        catalog,
+        defaults,
+        set: keys_set,
+        steps: Vec::new(),
+        before: Before::Nothing,
+        left_out: Vec::new(),
+    };
     match top.get("stages") {
+        Some(Node { value: Value::List(nodes), place }) if nodes.len() > STAGES_MAX => {
+            let message = format!("there are {} stages", nodes.len());
+            problems.push(
+                Problem::new("forebay::stages", message, place, "here")
+                    .help(format!("write {STAGES_MAX} at most, or make several definitions")),
+            );
+        }
         Some(Node { value: Value::List(nodes), .. }) if !nodes.is_empty() => {
             let ids = ids(nodes, catalog, &mut problems);
             for (node, id) in nodes.iter().zip(ids) {
@@ -132,7 +150,7 @@ pub(super) fn only(what: &str, node: &Node, known: &[&str], problems: &mut Vec<P
         let message = format!("{what} has no `{}`", key.text);
         problems.push(
             Problem::new("forebay::key", message, &key.place, "unknown")
-                .help(suggest(&key.text, known.iter().copied())),
+                .meant(&key.text, known.iter().copied()),
         );
     }
 }
@@ -180,6 +198,8 @@ pub(super) struct RunBlock {
     pub(super) cores: Option<usize>,
     pub(super) io_threads: Option<usize>,
     pub(super) stall: StallRule,
+    /// Bytes of host memory that items and caches may take, and where that stands.
+    pub(super) memory: Option<(u64, Place)>,
 }
 
 impl RunBlock {
@@ -224,6 +244,13 @@ impl RunBlock {
             Some((_, Value::Bool(fails))) => stall.fails = *fails,
             Some((node, _)) => wrong(node, "`stall_fails` is true or false".to_owned()),
         }
-        RunBlock { seed, cores, io_threads, stall }
+        let memory = block.get("memory").and_then(|node| match keys::size(node) {
+            Ok(bytes) => Some((bytes, node.place.clone())),
+            Err(why) => {
+                wrong(node, format!("`memory`: {why}"));
+                None
+            }
+        });
+        RunBlock { seed, cores, io_threads, stall, memory }
     }
 }

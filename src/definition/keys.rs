@@ -11,12 +11,16 @@ use crate::options::{Buffer, OnError, Options, Ordered, Rate, Retry, RetryOn, Sk
 use crate::stage::Kind;
 use crate::store::is_transient;
 
-/// Every runtime key. `id`, `kind` and `doc` say nothing about how calls are made.
-pub(crate) const KEYS: [&str; 10] =
-    ["id", "kind", "doc", "workers", "buffer", "ordered", "timeout", "retry", "rate", "on_error"];
+/// Every runtime key. `id`, `kind`, `doc` and `when` say nothing about how calls are made.
+pub(crate) const KEYS: [&str; 11] = [
+    "id", "kind", "doc", "when", "workers", "buffer", "ordered", "timeout", "retry", "rate",
+    "on_error",
+];
+/// Those that say how calls are made, which can have defaults and be set.
+pub(crate) const SETTINGS: &[&str] = KEYS.split_at(4).1;
 
 /// The keys that mean something to stages that make no calls.
-const KEYS_OF_ALL: [&str; 4] = ["id", "kind", "doc", "buffer"];
+const KEYS_OF_ALL: [&str; 5] = ["id", "kind", "doc", "when", "buffer"];
 
 /// Reads the runtime keys among `entries` into options; `entries` holds nothing else.
 pub(crate) fn read<'a>(
@@ -42,6 +46,8 @@ pub(crate) fn read<'a>(
         let read = match key.text.as_str() {
             "id" => text(node).map(|id| options.id = Some(id.to_owned())),
             "kind" | "doc" => text(node).map(|_| ()),
+            // Read before, as it decides whether there is a stage.
+            "when" => Ok(()),
             "workers" => workers(node).map(|workers| options.workers = Some(workers)),
             "buffer" => buffer(node, problems).map(|buffer| options.buffer = Some(buffer)),
             "ordered" => ordered(node, problems).map(|ordered| options.ordered = Some(ordered)),
@@ -61,6 +67,20 @@ pub(crate) fn read<'a>(
 
 type Read<T> = Result<T, String>;
 
+/// Whether a stage is there, as its `when` says.
+pub(super) fn when(node: &Node) -> Read<bool> {
+    match &node.value {
+        Value::Bool(is) => Ok(*is),
+        Value::Text(text) if text == "gpu" => Ok(crate::device::auto().name() != "host"),
+        Value::Unknown => Ok(true),
+        _ => Err(format!(
+            "it is {}: write `gpu` (there only where a GPU is), true, false, or a variable of type \
+             bool, `$(name)`",
+            node.kind()
+        )),
+    }
+}
+
 fn text(node: &Node) -> Read<&str> {
     node.as_text().ok_or_else(|| format!("it is {}, not text", node.kind()))
 }
@@ -71,7 +91,7 @@ fn count(node: &Node, least: u64) -> Read<u64> {
             u64::try_from(n).map_err(|_| format!("{n} is too large"))
         }
         Value::Int(n) => Err(format!("it is {n}: write {least} or more")),
-        _ => Err(format!("it is {}, not a count", node.kind())),
+        _ => Err(format!("it is {}: write a whole number such as 64", node.kind())),
     }
 }
 
@@ -88,7 +108,7 @@ fn time(node: &Node) -> Read<Duration> {
     Ok(time)
 }
 
-fn size(node: &Node) -> Read<u64> {
+pub(super) fn size(node: &Node) -> Read<u64> {
     let size = match &node.value {
         Value::Text(text) => units::bytes(text)?,
         Value::Int(n) => units::bytes(&n.to_string())?,

@@ -22,9 +22,7 @@ const TIMES: usize = 4;
 pub(crate) fn laid_out(file: &Path) -> Result<(String, String), Problems> {
     let shown = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| {
-        let message = format!("can't read `{shown}`: {error}");
-        let problem = Problem { code: "forebay::file", message, labels: Vec::new(), help: None };
-        Problems::new(&shown, &Arc::from(""), vec![problem])
+        Problems::new(&shown, &Arc::from(""), vec![Problem::unreadable(&shown, error)])
     })?;
     match layout(&text) {
         Ok(laid_out) => Ok((text, laid_out)),

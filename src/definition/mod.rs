@@ -7,14 +7,20 @@ mod builtin;
 mod cases;
 mod catalog;
 mod check;
+mod effects;
 mod explain;
+mod fix;
+mod flow;
 mod keys;
 mod layout;
+mod lint;
 mod outline;
 mod pinned;
 mod problem;
 mod schema;
 mod stages;
+mod survey;
+mod text;
 mod tree;
 mod units;
 mod values;
@@ -30,11 +36,14 @@ use catalog::{BuildError, Made};
 pub use catalog::{Catalog, Context, Operator};
 use check::{Checked, Step};
 pub(crate) use explain::{Explanation, explain, explanations};
+pub use flow::{Flow, Misfit, Outline};
 pub(crate) use layout::laid_out;
 pub use outline::StageOutline;
 use problem::Problem;
 pub use problem::Problems;
-pub(crate) use problem::suggest;
+pub(crate) use problem::{Region, Told, suggest};
+use survey::Surveyor;
+pub use survey::{Edge, Survey};
 pub(crate) use units::{duration, link_speed};
 
 use crate::item::{Pool, PoolStats, mix};
@@ -89,12 +98,10 @@ impl Definition {
     /// The file can't be read, or everything that is wrong with it.
     pub fn load(file: &Path, catalog: &Catalog, set: &Set) -> Result<Self, Problems> {
         let shown = file.display().to_string();
-        match std::fs::read_to_string(file) {
+        match text::read(file) {
             Ok(text) => Definition::parse(&shown, &text, catalog, set),
-            Err(error) => {
-                let message = format!("can't read `{shown}`: {error}");
-                let problem =
-                    Problem { code: "forebay::file", message, labels: Vec::new(), help: None };
+            Err(why) => {
+                let problem = Problem::unreadable(&shown, why);
                 Err(Problems::new(&shown, &Arc::from(""), vec![problem]))
             }
         }
@@ -115,47 +122,6 @@ impl Definition {
     /// The seed of its runs.
     pub fn seed(&self) -> u64 {
         self.checked.run.seed
-    }
-
-    /// Its text without what may be a secret: values of keys that are called like one, users and
-    /// passwords in URLs and what stands behind their `?`.
-    pub fn text_without_secrets(&self) -> String {
-        fn secrets(node: &tree::Node, places: &mut Vec<tree::Place>) {
-            match &node.value {
-                tree::Value::List(nodes) => nodes.iter().for_each(|node| secrets(node, places)),
-                tree::Value::Map(entries) => {
-                    for (key, node) in entries {
-                        let is_scalar =
-                            !matches!(node.value, tree::Value::List(_) | tree::Value::Map(_));
-                        if is_scalar && is_secret(&key.text) {
-                            places.push(node.place.clone());
-                        } else if is_secret(&key.text)
-                            && let Some(default) = node.get("default")
-                        {
-                            places.push(default.place.clone());
-                        } else {
-                            secrets(node, places);
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        let mut places = Vec::new();
-        if let Ok(top) = tree::parse(&self.text) {
-            secrets(&top, &mut places);
-        }
-        let mut text = self.text.to_string();
-        let plain = |c| matches!(c, '"' | '\'');
-        let told = places.iter().map(|place| text[place.clone()].trim_matches(plain).to_owned());
-        // A variable is no secret; what is one may stand in a comment, too.
-        let told: Vec<_> = told.filter(|told| told.len() > 3 && !told.contains("$(")).collect();
-        places.sort_by_key(|place| place.start);
-        for place in places.into_iter().rev().filter(|place| !place.is_empty()) {
-            text.replace_range(place, "\"***\"");
-        }
-        let text = told.iter().fold(text, |text, told| text.replace(told, "***"));
-        crate::store::redacted(&text)
     }
 
     /// The pipeline's name.
@@ -195,12 +161,21 @@ impl Definition {
             Pools { decoded: Pool::default(), others: Arc::new(parking_lot::Mutex::default()) };
         let mut pipeline = None;
         let pinned = pinned::pinned(&self.checked.steps, catalog);
+        // What can be known before a byte of data is read is known before that.
+        let mut surveyor = Surveyor::new(catalog, &self.checked, true);
+        let mut flow = Flow::default();
         for (step, pinned) in self.checked.steps.iter().zip(pinned) {
             pools.others.lock().extend(pinned.clone());
             let decoded = pinned.unwrap_or_else(|| pools.decoded.clone());
             let of_step = Pools { decoded, others: Arc::clone(&pools.others) };
-            pipeline = Some(self.step(step, pipeline, catalog, &of_step)?);
+            let is_first = pipeline.is_none();
+            let made = self.step(step, pipeline, catalog, &of_step)?;
+            let windows = made.downcast_ref::<Window>().filter(|_| is_first);
+            let known = windows.and_then(Pipeline::index).map(Flow::of_windows);
+            flow = surveyor.step(step, &flow, known);
+            pipeline = Some(made);
         }
+        surveyor.finish(&self.file, &self.text)?;
         let mut pipeline = pipeline.expect("a definition without stages is refused");
         let settings = pipeline.settings_mut();
         settings.name.clone_from(&self.checked.name);
@@ -208,6 +183,21 @@ impl Definition {
         settings.io_threads = self.checked.run.io_threads;
         settings.stall = self.checked.run.stall;
         Ok(Built { pipeline, pools })
+    }
+
+    /// What flows on each of its edges and how much memory a run can take, as far as that can be
+    /// known without reading data. Stores on this machine are opened for their metadata; others only
+    /// if `online`.
+    ///
+    /// # Errors
+    /// What does not fit, such as a stage that takes floating point where integers flow.
+    pub fn survey(&self, catalog: &Catalog, online: bool) -> Result<Survey, Problems> {
+        let mut surveyor = Surveyor::new(catalog, &self.checked, online);
+        let mut flow = Flow::default();
+        for step in &self.checked.steps {
+            flow = surveyor.step(step, &flow, None);
+        }
+        surveyor.finish(&self.file, &self.text)
     }
 
     /// What one pass over its windows will cost, computed without reading data: opens the stores
@@ -262,7 +252,7 @@ impl Definition {
             key: &step.key,
             node: &step.node,
             main: operator.main,
-            options: step.options.clone(),
+            options: operator.forms[step.form].options.clone().overridden_by(step.options.clone()),
             context: &context,
         };
         let known = before.as_ref().map_or(0, |before| before.problems().len());
@@ -284,14 +274,6 @@ impl Definition {
         };
         Err(Problems::new(&self.file, &self.text, list))
     }
-}
-
-/// Whether what a key of this name holds may be a secret.
-fn is_secret(key: &str) -> bool {
-    let key = key.to_lowercase();
-    ["secret", "token", "password", "passwd", "access_key", "account_key", "sas", "credential"]
-        .iter()
-        .any(|word| key.contains(word))
 }
 
 /// Groups of windows by position, if that is what the pipeline yields.

@@ -5,8 +5,12 @@ use std::sync::Arc;
 
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 
+use super::fix::{self, Fix};
 use super::tree::Place;
 use crate::nearest::nearest;
+
+/// So many problems of a file are told.
+const SHOWN: usize = 200;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug)]
@@ -16,6 +20,10 @@ pub(crate) struct Problem {
     /// Places in the text and what is to be said of them; the first is the main one.
     pub(crate) labels: Vec<(Place, String)>,
     pub(crate) help: Option<String>,
+    /// What a program can do about it.
+    pub(crate) fix: Option<Fix>,
+    /// It runs all the same.
+    pub(crate) is_warning: bool,
 }
 
 impl Problem {
@@ -26,7 +34,21 @@ impl Problem {
         label: impl Into<String>,
     ) -> Self {
         let labels = vec![(place.clone(), label.into())];
-        Problem { code, message: message.into(), labels, help: None }
+        Problem { code, message: message.into(), labels, help: None, fix: None, is_warning: false }
+    }
+
+    /// A file that can't be read.
+    pub(crate) fn unreadable(file: &str, why: impl std::fmt::Display) -> Self {
+        let message = format!("can't read `{file}`: {why}");
+        let mut problem = Problem::new("forebay::file", message, &(0..0), "");
+        problem.labels.clear();
+        problem
+    }
+
+    /// The same as something that runs, but was hardly meant.
+    pub(crate) fn warning(mut self) -> Self {
+        self.is_warning = true;
+        self
     }
 
     pub(crate) fn and(mut self, place: &Place, label: impl Into<String>) -> Self {
@@ -36,6 +58,25 @@ impl Problem {
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
+        self
+    }
+
+    /// `name`, which stands at its first place, was probably meant as one of `known`.
+    pub(crate) fn meant<'a>(
+        mut self,
+        name: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let known: Vec<_> = known.into_iter().collect();
+        if let (Some(other), Some((place, _))) = (nearest(name, &known), self.labels.first()) {
+            let (find, text) = (name.to_owned(), other.to_owned());
+            self.fix = Some(Fix::Replace { place: place.clone(), find, text });
+        }
+        self.help(suggest(name, known))
+    }
+
+    pub(crate) fn fix(mut self, fix: Fix) -> Self {
+        self.fix = Some(fix);
         self
     }
 }
@@ -64,7 +105,42 @@ impl Problems {
     pub(crate) fn new(file: &str, text: &Arc<str>, mut list: Vec<Problem>) -> Self {
         // In the order of the file, however they were found.
         list.sort_by_key(|problem| problem.labels.first().map_or(0, |(place, _)| place.start));
+        if list.len() > SHOWN {
+            let more = format!("there are {} more problems", list.len() - SHOWN);
+            let mut more = Problem::new("forebay::more", more, &(0..0), "");
+            more.labels.clear();
+            list.truncate(SHOWN);
+            list.push(more);
+        }
         Problems { file: file.to_owned(), text: Arc::clone(text), list }
+    }
+
+    /// The same with those of `others`, which are of the same file.
+    pub(crate) fn and(self, others: Problems) -> Self {
+        let list = self.list.into_iter().chain(others.list).collect();
+        Problems::new(&self.file, &self.text, list)
+    }
+
+    /// The file, as it is called in messages.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Each of them, for whoever shows them.
+    pub(crate) fn told(&self) -> impl Iterator<Item = Told<'_>> {
+        self.list.iter().map(|problem| Told {
+            code: problem.code,
+            message: &problem.message,
+            help: problem.help.as_deref(),
+            is_warning: problem.is_warning,
+            problem,
+            all: self,
+        })
+    }
+
+    /// The text without what a program can do something about.
+    pub(crate) fn fixed(&self) -> (String, usize) {
+        fix::apply(&self.text, self.list.iter().filter_map(|problem| problem.fix.as_ref()))
     }
 
     /// How many there are.
@@ -119,6 +195,7 @@ impl Problems {
             let (line, column) = self.position(start);
             serde_json::json!({
                 "code": problem.code,
+                "severity": if problem.is_warning { "warning" } else { "error" },
                 "message": problem.message,
                 "file": self.file,
                 "line": line,
@@ -129,11 +206,47 @@ impl Problems {
         self.list.iter().map(one).collect()
     }
 
+    /// The line and the column of a byte of the text, both from 1.
     fn position(&self, at: usize) -> (usize, usize) {
         let before = self.text.get(..at).unwrap_or(&self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1;
         (line, column)
+    }
+}
+
+/// Where something begins and ends: lines and columns from 1, the end behind the last character.
+pub(crate) type Region = ((usize, usize), (usize, usize));
+
+/// One problem of a file.
+pub(crate) struct Told<'a> {
+    pub(crate) code: &'static str,
+    pub(crate) message: &'a str,
+    pub(crate) help: Option<&'a str>,
+    pub(crate) is_warning: bool,
+    problem: &'a Problem,
+    all: &'a Problems,
+}
+
+impl Told<'_> {
+    /// Where it is.
+    pub(crate) fn region(&self) -> Option<Region> {
+        self.labels().next().map(|(region, _)| region)
+    }
+
+    /// The places that it names, and what is to be said of them.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (Region, &str)> {
+        self.problem.labels.iter().map(|(place, text)| (self.at(place), text.as_str()))
+    }
+
+    /// What a program can write where.
+    pub(crate) fn edit(&self) -> Option<(Region, String)> {
+        let (place, text) = self.problem.fix.as_ref()?.edit(&self.all.text)?;
+        Some((self.at(&place), text))
+    }
+
+    fn at(&self, place: &Place) -> Region {
+        (self.all.position(place.start), self.all.position(place.end.max(place.start)))
     }
 }
 
@@ -175,6 +288,10 @@ impl std::error::Error for Shown<'_> {}
 impl miette::Diagnostic for Shown<'_> {
     fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         Some(Box::new(self.problem.code))
+    }
+
+    fn severity(&self) -> Option<miette::Severity> {
+        self.problem.is_warning.then_some(miette::Severity::Warning)
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {

@@ -180,6 +180,13 @@ fn runtime() -> Map<String, Json> {
         ),
         ("doc", of(json!([{ "type": "string" }]), "What it is for.")),
         (
+            "when",
+            of(
+                json!([{ "type": "boolean" }, { "const": "gpu" }]),
+                "The stage is left out unless this is true; `gpu` is where a GPU is found.",
+            ),
+        ),
+        (
             "workers",
             of(
                 json!([count(1), { "const": "auto" }, text("%$")]),
@@ -247,7 +254,7 @@ fn runtime() -> Map<String, Json> {
     let mut all = Map::new();
     let mut runtime_keys = Map::new();
     for (key, schema) in entries {
-        if !["id", "kind", "doc"].contains(&key) {
+        if !["id", "kind", "doc", "when"].contains(&key) {
             runtime_keys.insert(key.into(), json!({ "$ref": format!("#/$defs/stage.{key}") }));
         }
         all.insert(format!("stage.{key}"), schema);
@@ -273,6 +280,7 @@ fn runtime() -> Map<String, Json> {
         object(
             json!({
                 "seed": number, "cores": number, "io_threads": number,
+                "memory": size,
                 "stall": {
                     "description": "After how long without any movement it is said what the run \
                                     waits for: `10s`, or `off`.",

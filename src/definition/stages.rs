@@ -1,10 +1,11 @@
 //! The stages of a definition: their operations, ids, runtime keys and types, one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::any::FlowType;
 use super::catalog::{Catalog, Operator, Takes};
 use super::check::{Step, only};
+use super::fix::Fix;
 use super::keys;
 use super::problem::{Problem, suggest};
 use super::tree::{Key, Node, Place, Value};
@@ -25,18 +26,18 @@ impl Defaults {
     pub(super) fn read(block: Option<&Node>, problems: &mut Vec<Problem>) -> Self {
         let mut defaults = Defaults { all: Options::default(), by_kind: BTreeMap::new() };
         let Some(block) = block else { return defaults };
-        let known: Vec<_> = keys::KEYS[3..].iter().chain(&KINDS).copied().collect();
+        let known: Vec<_> = keys::SETTINGS.iter().chain(&KINDS).copied().collect();
         only("`defaults`", block, &known, problems);
         let keys_of = |node: &Node, problems: &mut Vec<Problem>| {
             let Value::Map(entries) = &node.value else { return Options::default() };
             let entries = entries.iter().map(|(key, node)| (key, node));
-            let keys = entries.filter(|(key, _)| keys::KEYS[3..].contains(&key.text.as_str()));
+            let keys = entries.filter(|(key, _)| keys::SETTINGS.contains(&key.text.as_str()));
             keys::read(keys, None, problems)
         };
         defaults.all = keys_of(block, problems);
         for kind in KINDS {
             if let Some(node) = block.get(kind) {
-                only(&format!("`defaults.{kind}`"), node, &keys::KEYS[3..], problems);
+                only(&format!("`defaults.{kind}`"), node, keys::SETTINGS, problems);
                 defaults.by_kind.insert(kind, keys_of(node, problems));
             }
         }
@@ -88,6 +89,8 @@ pub(super) fn ids(nodes: &[Node], catalog: &Catalog, problems: &mut Vec<Problem>
             );
         }
     }
+    let mut taken: BTreeSet<String> = given.keys().map(|id| (*id).to_owned()).collect();
+    let mut counts = BTreeMap::<String, u64>::new();
     let mut ids: Vec<String> = Vec::new();
     for node in nodes {
         let id = match node.get("id").and_then(Node::as_text) {
@@ -95,11 +98,14 @@ pub(super) fn ids(nodes: &[Node], catalog: &Catalog, problems: &mut Vec<Problem>
             None => {
                 let name = operations(node, catalog).first().map_or("", |(key, _)| &key.text);
                 let base = name.rsplit('.').next().unwrap_or_default();
-                let taken =
-                    |id: &str| ids.iter().any(|other| other == id) || given.contains_key(id);
-                let numbered = (2..).map(|n| format!("{base}-{n}"));
-                let mut candidates = std::iter::once(base.to_owned()).chain(numbered);
-                candidates.find(|id| !taken(id)).unwrap_or_default()
+                let count = counts.entry(base.to_owned()).or_default();
+                loop {
+                    *count += 1;
+                    let id = if *count == 1 { base.to_owned() } else { format!("{base}-{count}") };
+                    if taken.insert(id.clone()) {
+                        break id;
+                    }
+                }
             }
         };
         ids.push(id);
@@ -113,9 +119,12 @@ pub(super) struct Stages<'a> {
     pub(super) set: BTreeMap<(String, String), String>,
     pub(super) steps: Vec<Step>,
     pub(super) before: Before,
+    /// The stages since then that are left out, and where that is said.
+    pub(super) left_out: Vec<(String, Place)>,
 }
 
 /// What the stages so far yield.
+#[derive(Clone)]
 pub(super) enum Before {
     /// There are none.
     Nothing,
@@ -173,11 +182,18 @@ impl<'a> Stages<'a> {
                 let message = format!("a stage has no `{}`", key.text);
                 problems.push(
                     Problem::new("forebay::key", message, &key.place, "unknown")
-                        .help(suggest(&key.text, keys::KEYS)),
+                        .meant(&key.text, keys::KEYS),
                 );
             }
         }
         self.add_set(&id, key, &mut runtime, problems);
+        let is_there = node.get("when").is_none_or(|node| {
+            keys::when(node).unwrap_or_else(|why| {
+                let message = format!("`when` can't be read: {why}");
+                problems.push(Problem::new("forebay::key", message, &node.place, "here"));
+                true
+            })
+        });
         let kind = operator.map(|operator| operator.kind);
         let stated = keys::read(runtime.iter().map(|(key, node)| (key, node)), kind, problems);
         let Some(operator) = operator else { return };
@@ -185,10 +201,22 @@ impl<'a> Stages<'a> {
         problems.extend(operator.check(key, arguments));
         let options = self.defaults.of(operator.kind).overridden_by(stated);
         let options = Options { id: Some(id.clone()), ..options };
-        let Some((form, yields)) = self.fit(operator, key, problems) else { return };
+        let kept = if is_there { None } else { Some(self.before.clone()) };
+        let fit = self.fit(operator, key, problems);
+        if let Some(before) = kept {
+            // Left out: what comes before it flows on. It fits where it would stand all the same.
+            self.before = before;
+            let place = node.get("when").map_or(&key.place, |when| &when.place).clone();
+            self.left_out.push((id, place));
+            return;
+        }
+        let Some((form, yields)) = fit else { return };
         self.before = Before::Yields(yields, (key.text.clone(), key.place.clone()));
         let (key, node) = (key.clone(), arguments.clone());
-        self.steps.push(Step { id, key, node, options, form, yields });
+        self.left_out.clear();
+        let places = runtime.iter().map(|(key, node)| (key.text.clone(), node.place.clone()));
+        let places = places.collect();
+        self.steps.push(Step { id, key, node, options, places, form, yields });
     }
 
     /// The operator that `key` names.
@@ -199,7 +227,7 @@ impl<'a> Stages<'a> {
             let names = self.catalog.operators().map(Operator::name);
             problems.push(
                 Problem::new("forebay::op::unknown", message, &key.place, "unknown")
-                    .help(suggest(&key.text, names.chain(keys::KEYS))),
+                    .meant(&key.text, names.chain(keys::KEYS)),
             );
             self.before = Before::Unknown;
         }
@@ -218,11 +246,11 @@ impl<'a> Stages<'a> {
         for at in here {
             let text = self.set.remove(&at).expect("its key was just found");
             let name = at.1;
-            if !keys::KEYS[3..].contains(&name.as_str()) {
+            if !keys::SETTINGS.contains(&name.as_str()) {
                 let message = format!("`--set {id}.{name}`: a stage has no `{name}` to set");
                 problems.push(
                     Problem::new("forebay::set", message, &operation.place, "this stage")
-                        .help(suggest(&name, keys::KEYS[3..].iter().copied())),
+                        .help(suggest(&name, keys::SETTINGS.iter().copied())),
                 );
                 continue;
             }
@@ -313,11 +341,16 @@ impl<'a> Stages<'a> {
             format!("takes {}", wanted.join(" or ")),
         )
         .and(place, format!("yields {before}"));
+        if !self.left_out.is_empty() {
+            let problem = self.left_out.iter().fold(problem, |problem, (id, place)| {
+                problem.and(place, format!("`{id}` is left out, as this is not true"))
+            });
+            return problem.help("what follows must fit without it, too: give that a `when`");
+        }
         match self.catalog.adapters(before, &takes) {
             Some(way) if !way.is_empty() => {
-                let steps: Vec<_> = way
-                    .into_iter()
-                    .filter_map(|name| self.catalog.get(name))
+                let way = || way.iter().filter_map(|name| self.catalog.get(name));
+                let steps: Vec<_> = way()
                     .map(|operator| match operator.main {
                         Some(main) if operator.requires(main) => {
                             format!("`- {}: <{main}>`", operator.name)
@@ -325,7 +358,15 @@ impl<'a> Stages<'a> {
                         _ => format!("`- {}:`", operator.name),
                     })
                     .collect();
-                problem.help(format!("add between them: {}", steps.join(" then ")))
+                let problem = problem.help(format!("add between them: {}", steps.join(" then ")));
+                // Those that need no arguments can be added by a program.
+                match way().all(|operator| operator.requires_nothing()) {
+                    true => problem.fix(Fix::Insert {
+                        before: key.place.clone(),
+                        items: way().map(|operator| format!("{}:", operator.name)).collect(),
+                    }),
+                    false => problem,
+                }
             }
             _ => problem.help(format!(
                 "no operator makes {} of {before}: leave one of the two out",

@@ -9,6 +9,11 @@ use serde_saphyr::Spanned;
 
 use super::problem::Problem;
 
+/// Nothing in a definition is nested deeper.
+const DEPTH_MAX: usize = 24;
+/// More values are refused, so that a file is read within a moment whatever it is.
+const NODES_MAX: usize = 20_000;
+
 /// A place in the text, in bytes.
 pub(crate) type Place = Range<usize>;
 
@@ -126,7 +131,13 @@ impl Node {
 
 /// Parses a file, or says the first thing that is wrong with its syntax.
 pub(crate) fn parse(text: &str) -> Result<Node, Box<Problem>> {
-    let options = serde_saphyr::options! { with_snippet: false };
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_depth: DEPTH_MAX, max_nodes: NODES_MAX, max_events: 4 * NODES_MAX,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: NODES_MAX },
+    };
     match serde_saphyr::from_str_with_options::<Spanned<Tree>>(text, options) {
         Ok(tree) => Ok(node(tree)),
         Err(error) => {
@@ -138,19 +149,31 @@ pub(crate) fn parse(text: &str) -> Result<Node, Box<Problem>> {
             // The library's position stands at the end; the marker shows it anyway.
             let message = full.split(" at line ").next().unwrap_or(&full).trim();
             let message = message.lines().next().unwrap_or(message);
-            let (message, help) = match message.strip_prefix("duplicate mapping key: ") {
-                Some(rest) => {
-                    let key = rest.split(',').next().unwrap_or(rest);
-                    (format!("the key `{key}` is there twice"), "leave one of them out")
-                }
-                None => (
-                    message.to_owned(),
-                    "check the indentation, the quotes and the brackets near this place",
-                ),
-            };
+            let (message, help) = said(message);
             Err(Box::new(Problem::new("forebay::yaml", message, &place, "here").help(help)))
         }
     }
+}
+
+/// What the library says of a file, and what to do about it.
+fn said(message: &str) -> (String, &'static str) {
+    let near = "check the indentation, the quotes and the brackets near this place";
+    if let Some(rest) = message.strip_prefix("duplicate mapping key: ") {
+        let key = rest.split(',').next().unwrap_or(rest);
+        return (format!("the key `{key}` is there twice"), "leave one of them out");
+    }
+    if message.contains("tabs disallowed") {
+        return ("a tab stands where YAML takes spaces only".to_owned(), "indent with spaces");
+    }
+    if message.contains("Depth") {
+        let message = format!("it is nested more than {DEPTH_MAX} levels deep");
+        return (message, "no part of a definition needs so many: check the brackets");
+    }
+    if message.contains("budget breached") || message.contains("alias") {
+        let message = format!("it has more than {NODES_MAX} values, or aliases that make so many");
+        return (message, "write a value out where it is needed, or make several definitions");
+    }
+    (message.to_owned(), near)
 }
 
 fn place_of(span: &serde_saphyr::Span, len: usize) -> Place {

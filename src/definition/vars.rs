@@ -10,6 +10,8 @@ use super::units;
 
 /// The types that a variable can be declared with.
 pub(super) const TYPES: [&str; 8] = ["text", "int", "float", "bool", "url", "path", "size", "time"];
+/// For so many names that are not declared it is said what was probably meant.
+const SUGGESTIONS: usize = 100;
 /// The keys of a declaration.
 const KEYS: [&str; 4] = ["type", "default", "env", "doc"];
 
@@ -104,16 +106,19 @@ impl Vars {
                 }
                 Entry::Vacant(_) => {
                     let message = format!("variable `{name}` is not declared");
-                    let help = match self.all.is_empty() {
-                        true => format!("declare it: `vars: {{ {name}: {{ type: text }} }}`"),
-                        false => suggest(name, self.all.keys().map(String::as_str)),
-                    };
                     let problem = Problem::new("forebay::var", message, place, "used here");
+                    let problem = match self.all.is_empty() {
+                        true => problem
+                            .help(format!("declare it: `vars: {{ {name}: {{ type: text }} }}`")),
+                        // After so many, one more name to look for helps nobody.
+                        false if problems.len() > SUGGESTIONS => problem,
+                        false => problem.meant(name, self.all.keys().map(String::as_str)),
+                    };
                     // The one that was probably meant is not unused.
-                    for (known, var) in &mut self.all {
-                        var.used |= help == suggest(name, [known.as_str()]);
+                    for (known, var) in self.all.iter_mut().filter(|_| problem.fix.is_some()) {
+                        var.used |= problem.help == Some(suggest(name, [known.as_str()]));
                     }
-                    problems.push(problem.help(help));
+                    problems.push(problem);
                     None
                 }
             };
@@ -164,8 +169,7 @@ fn declaration(
     for (key, _) in entries.iter().filter(|(key, _)| !KEYS.contains(&key.text.as_str())) {
         let message = format!("a variable has no `{}`", key.text);
         problems.push(
-            Problem::new("forebay::var", message, &key.place, "unknown")
-                .help(suggest(&key.text, KEYS)),
+            Problem::new("forebay::var", message, &key.place, "unknown").meant(&key.text, KEYS),
         );
     }
     let kind = match node.get("type") {
@@ -177,7 +181,7 @@ fn declaration(
                 let found = node.as_text().unwrap_or_default();
                 problems.push(
                     Problem::new("forebay::var", message, &node.place, "unknown type")
-                        .help(suggest(found, TYPES)),
+                        .meant(found, TYPES),
                 );
                 return None;
             }

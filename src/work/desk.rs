@@ -21,6 +21,7 @@ use super::worker::{Entry, Hand, Wage};
 use super::{Finish, Work, worker};
 use crate::fault::Fault;
 use crate::item::{Item, ItemId};
+use crate::limits;
 use crate::link::{Inlet, Outlet};
 use crate::options::{OnError, Ordered, Retry};
 use crate::site::Site;
@@ -64,10 +65,7 @@ pub(super) struct Rules {
 impl Rules {
     /// The reorder window of so many workers; `None` is out of order.
     pub(super) fn window(&self, workers: usize) -> Option<u64> {
-        match self.ordered {
-            Ordered::No => None,
-            Ordered::Window(items) => Some(items.unwrap_or(8 * workers).max(workers) as u64),
-        }
+        limits::window(self.ordered, workers)
     }
 }
 

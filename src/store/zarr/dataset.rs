@@ -21,7 +21,7 @@ use crate::source::Groups;
 use crate::store::{Disk, Store, sample};
 
 /// Bytes of chunks that are kept for later windows, unless told otherwise.
-const CACHE: u64 = 512 << 20;
+pub(crate) const CACHE: u64 = 512 << 20;
 /// A window of more bytes is refused: it was surely not meant.
 const WINDOW_MAX: u64 = 1 << 40;
 /// A window that touches more chunks is refused.
@@ -281,6 +281,27 @@ impl Dataset {
             elements * self.variables[cut.variable].dtype.size() as u64
         };
         self.cuts.iter().map(bytes).sum()
+    }
+
+    /// Bytes that the encoded chunks of one window have at most, wherever it begins.
+    pub(super) fn encoded_max(&self) -> u64 {
+        let of = |cut: &Cut| {
+            let variable = &self.variables[cut.variable];
+            let chunks = (cut.along.iter().zip(&variable.chunk).zip(&variable.shape)).map(
+                |((along, chunk), len)| {
+                    let chunk = chunk.get();
+                    let begins_a_chunk = along.start == 0
+                        && along.axis.is_none_or(|axis| {
+                            let Axis { start, stride, .. } = &self.axes[axis];
+                            start % chunk == 0 && stride % chunk == 0
+                        });
+                    let more = u64::from(!begins_a_chunk);
+                    (along.size.div_ceil(chunk) + more).min(len.div_ceil(chunk))
+                },
+            );
+            chunks.fold(variable.encoded_max(), u64::saturating_mul)
+        };
+        self.cuts.iter().map(of).fold(0, u64::saturating_add)
     }
 
     /// The tensor that holds `windows` windows of `cut` like the one whose axes begin at `starts`,

@@ -24,6 +24,7 @@ mod variable;
 mod windows;
 mod write;
 
+pub(crate) use dataset::CACHE;
 pub use decode::decode;
 pub use error::{DecodeError, ZarrError};
 pub use fetch::{Encoded, Windows, fetch};

@@ -10,7 +10,7 @@ use super::cache::Ticket;
 use super::dataset::Dataset;
 use super::error::ZarrError;
 use super::spec::WindowsSpec;
-use crate::item::{DType, Label};
+use crate::item::{DType, Label, Spec};
 use crate::source::{self, Index, Indexed};
 use crate::store::Store;
 
@@ -61,6 +61,22 @@ impl Window {
     /// The variable that the tensor `tensor` is cut from: `t2m` for `target/t2m`.
     pub fn variable(&self, tensor: &str) -> Option<&str> {
         Some(&*self.dataset.variable(tensor)?.name)
+    }
+
+    /// The tensors that it becomes if it shares them with no other window.
+    pub fn specs(&self) -> Vec<Spec> {
+        let starts = self.dataset.starts(self.number);
+        self.dataset.cuts.iter().map(|cut| self.dataset.spec(cut, &starts, 1)).collect()
+    }
+
+    /// Bytes that its encoded chunks have at most.
+    pub(crate) fn encoded_max(&self) -> u64 {
+        self.dataset.encoded_max()
+    }
+
+    /// Bytes of chunks that are kept for other windows, at most.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.dataset.cache.as_ref().map_or(0, |cache| cache.budget())
     }
 
     /// An attribute of the variable that the tensor `tensor` is cut from.

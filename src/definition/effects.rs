@@ -1,0 +1,141 @@
+//! What the built-in operators do to what is known of items. Reads metadata, never data.
+
+use std::path::Path;
+
+use super::flow::{Flow, Misfit, Outline};
+use crate::item::DType;
+use crate::ops::{MeanStd, Stats};
+use crate::source::Index;
+use crate::stage::Source as _;
+use crate::store::zarr::{self, Window, WindowsSpec, ZarrError};
+use crate::store::{Store, StoreOptions, sample};
+
+/// The windows of a store; without its metadata, what the arguments say of them.
+pub(super) fn windows(
+    store: &str,
+    options: &StoreOptions,
+    mut spec: WindowsSpec,
+    online: bool,
+) -> Result<Flow, Misfit> {
+    let others = spec.also.values().filter_map(|also| also.store.as_deref());
+    if !online && !std::iter::once(store).chain(others).all(is_at_hand) {
+        return Ok(outlined(&spec));
+    }
+    // Its mask is data: how many windows are kept is not known before it is read.
+    let chooses = spec.keep.take().is_some();
+    spec.disk = None;
+    let cannot = |error: String| Misfit::new(format!("`zarr.windows` can't be made: {error}"));
+    let store = Store::open_with(store, options).map_err(|error| cannot(error.to_string()))?;
+    let source = zarr::windows(&store, &spec).map_err(|error| {
+        let misfit = cannot(error.to_string());
+        match &error {
+            ZarrError::NoVariable { name, .. } => misfit.at(["variables", name]),
+            _ => misfit,
+        }
+    })?;
+    let index: Index<Window> = source.into_index().map_err(|_| cannot("no index".to_owned()))?;
+    let flow = Flow::of_windows(&index);
+    Ok(if chooses { Flow { items: None, ..flow } } else { flow })
+}
+
+/// Whether the store lies on this machine, ready to be read.
+fn is_at_hand(url: &str) -> bool {
+    match url.split_once("://") {
+        None => Path::new(url).exists(),
+        Some(("file", path)) => Path::new(path).exists(),
+        Some(("sample", _)) => sample::is_made(),
+        Some(_) => false,
+    }
+}
+
+/// The tensors by their names.
+fn outlined(spec: &WindowsSpec) -> Flow {
+    let own = spec.variables.iter().map(|name| Outline::new(name));
+    let also = spec.also.iter().flat_map(|(part, also)| {
+        let of = if also.variables.is_empty() { &spec.variables } else { &also.variables };
+        of.iter().map(move |name| Outline::new(&format!("{part}/{name}")))
+    });
+    let typed = |outline: Outline| Outline { dtype: spec.dtype, ..outline };
+    let tensors = Some(own.chain(also).map(typed).collect());
+    let bytes = Some(size_of::<Window>() as u64 + 128);
+    let kept = spec.cache.unwrap_or(zarr::CACHE);
+    Flow { tensors, bytes, kept, by_position: true, ..Flow::default() }
+}
+
+/// Their encoded chunks.
+pub(super) fn fetch(before: &Flow) -> Flow {
+    Flow { bytes: before.encoded, ..before.streamed() }
+}
+
+/// Their tensors.
+pub(super) fn decode(before: &Flow) -> Flow {
+    Flow { bytes: before.tensor_bytes(), encoded: None, ..before.streamed() }
+}
+
+/// The same tensors, brought to mean 0 and deviation 1.
+pub(super) fn normalize(stats: &Stats, before: &Flow) -> Result<Flow, Misfit> {
+    let tensors = before.tensors.as_deref().unwrap_or_default();
+    if let (Stats::Given(given), Some(_)) = (stats, &before.tensors) {
+        let mut known: Vec<&str> = tensors.iter().flat_map(|t| [&*t.variable, &*t.name]).collect();
+        known.dedup();
+        if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
+            let misfit = Misfit::new(format!("no tensor `{name}` flows into `tensor.normalize`"));
+            return Err(misfit.at(["stats", name]).meant(&known));
+        }
+        let wrong = |of: &MeanStd| !(of.mean.is_finite() && of.std.is_finite() && of.std != 0.0);
+        if let Some((name, of)) = given.iter().find(|(_, of)| wrong(of)) {
+            let message = format!(
+                "a mean of {} and a deviation of {} make no numbers of `{name}`",
+                of.mean, of.std
+            );
+            return Err(Misfit::new(message).at(["stats", name]).help("a deviation is not 0"));
+        }
+    }
+    for Outline { name, variable, dtype, has_stats, .. } in tensors {
+        if let Some(dtype) = dtype.filter(|dtype| !matches!(dtype, DType::F32 | DType::F64)) {
+            let message =
+                format!("`tensor.normalize` takes f32 and f64, but `{name}` comes as {dtype}");
+            return Err(Misfit::new(message).before("tensor.cast: f32"));
+        }
+        match stats {
+            Stats::Given(given) if !given.contains_key(&**name) => {
+                if !given.contains_key(&**variable) {
+                    let message = format!("no mean and deviation are given for `{name}`");
+                    let help = format!("add `{variable}: {{ mean: ..., std: ... }}` to `stats`");
+                    return Err(Misfit::new(message).at(["stats"]).help(help));
+                }
+            }
+            Stats::Auto if *has_stats == Some(false) => {
+                let message = format!(
+                    "the store says no mean and deviation of `{variable}`: it has no attributes \
+                     `mean` and `std`"
+                );
+                let help = format!("write `stats: {{ {variable}: {{ mean: ..., std: ... }} }}`");
+                return Err(Misfit::new(message).help(help));
+            }
+            Stats::Given(_) | Stats::Auto => {}
+        }
+    }
+    Ok(before.streamed())
+}
+
+/// The same tensors with elements of another type.
+pub(super) fn cast(to: DType, before: &Flow) -> Result<Flow, Misfit> {
+    let is_float = matches!(to, DType::F16 | DType::BF16 | DType::F32 | DType::F64);
+    let mut tensors = before.tensors.clone();
+    let stays = |outline: &Outline| outline.dtype == Some(to);
+    if !is_float && tensors.as_ref().is_none_or(|tensors| !tensors.iter().all(stays)) {
+        let misfit = Misfit::new(format!("`tensor.cast` makes no {to}"));
+        return Err(misfit.at(["to"]).help("write f16, bf16, f32 or f64"));
+    }
+    for outline in tensors.iter_mut().flatten() {
+        outline.dtype = Some(to);
+    }
+    let after = Flow { tensors, ..before.streamed() };
+    Ok(Flow { bytes: after.tensor_bytes(), ..after })
+}
+
+/// The same tensors in another memory: what the device is not is not known, so they count.
+pub(super) fn upload(before: &Flow) -> Flow {
+    before.streamed()
+}

@@ -1,0 +1,296 @@
+//! What flows on every edge of a definition and how much memory a run can take, from metadata alone:
+//! what does not fit is told before a byte of data is read.
+
+use super::any::FlowType;
+use super::catalog::{Asked, Catalog};
+use super::check::{Checked, Step};
+use super::fix::Fix;
+use super::flow::{Flow, Misfit};
+use super::lint;
+use super::problem::{Problem, Problems};
+use super::tree::{Node, Place, Value};
+use crate::limits;
+use crate::options::{Options, Ordered};
+use crate::pipeline::RunSettings;
+use crate::stage::Kind;
+use crate::trace;
+
+/// What is known of a definition before it runs.
+#[derive(Debug)]
+pub struct Survey {
+    /// What flows out of each stage, in order.
+    pub edges: Vec<Edge>,
+    /// Bytes of host memory that items take at most in calls, in buffers, while they wait for their turn
+    /// and at the consumer, with what is kept for later windows; if all stages say how much that is. A
+    /// stage's own scratch memory, and what pools keep to lend it again, come on top.
+    pub memory: Option<u64>,
+    /// What the definition allows, if it says.
+    pub memory_max: Option<u64>,
+    /// What runs but was hardly meant.
+    pub warnings: Problems,
+}
+
+/// What flows out of a stage.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    /// The stage's id.
+    pub id: String,
+    /// Its operator.
+    pub operator: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// The type of the items.
+    pub yields: FlowType,
+    /// What is known of them.
+    pub flow: Flow,
+    /// Bytes of host memory that the stage and its buffer take at most.
+    pub memory: Option<u64>,
+}
+
+/// Goes along the edges.
+pub(super) struct Surveyor<'a> {
+    pub(super) catalog: &'a Catalog,
+    pub(super) checked: &'a Checked,
+    pub(super) online: bool,
+    pub(super) problems: Vec<Problem>,
+    edges: Vec<Edge>,
+    cores: usize,
+    /// What the buffer of the source is, while nothing has made a stream of its items.
+    pending: Option<Pending>,
+}
+
+/// A source whose items are computed by position up to some stage, behind which its buffer stands.
+struct Pending {
+    edge: usize,
+    options: Options,
+}
+
+impl<'a> Surveyor<'a> {
+    pub(super) fn new(catalog: &'a Catalog, checked: &'a Checked, online: bool) -> Self {
+        let cores = checked.run.cores;
+        let cores = RunSettings { cores, ..RunSettings::default() }.core_budget();
+        let (problems, edges, pending) = Default::default();
+        Surveyor { catalog, checked, online, problems, edges, cores, pending }
+    }
+
+    /// What flows out of `step`. `known` is that of a source which has been made.
+    pub(super) fn step(&mut self, step: &Step, before: &Flow, known: Option<Flow>) -> Flow {
+        let operator = self.catalog.get(&step.key.text).expect("checked against this catalogue");
+        let form = &operator.forms[step.form];
+        let Step { key, node, .. } = step;
+        let asked = Asked { key, node, main: operator.main, before, online: self.online };
+        let flow = match (known, &form.flow) {
+            (Some(flow), _) => flow,
+            (None, Some(flow)) => flow(&asked).unwrap_or_else(|misfit| {
+                self.problems.push(problem(step, operator.main, misfit));
+                before.streamed()
+            }),
+            (None, None) => Flow::default(),
+        };
+        let options = form.options.clone().overridden_by(step.options.clone());
+        self.lint(step, &options, before, &flow);
+        let memory = self.memory(operator.kind, &options, before, &flow);
+        self.edges.push(Edge {
+            id: step.id.clone(),
+            operator: key.text.clone(),
+            kind: operator.kind,
+            yields: step.yields,
+            flow: flow.clone(),
+            memory,
+        });
+        if operator.kind == Kind::Source && flow.by_position {
+            self.pending = Some(Pending { edge: self.edges.len() - 1, options });
+        }
+        Flow { held: None, ..flow }
+    }
+
+    fn lint(&mut self, step: &Step, options: &Options, before: &Flow, after: &Flow) {
+        let previous = self.edges.len().checked_sub(1).map(|at| &self.checked.steps[at]);
+        let steps = lint::Steps { step, previous };
+        lint::stage(&steps, options, (before, after), &mut self.problems);
+    }
+
+    /// Bytes that a stage and its buffer hold at most.
+    fn memory(
+        &mut self,
+        kind: Kind,
+        options: &Options,
+        before: &Flow,
+        after: &Flow,
+    ) -> Option<u64> {
+        let own = after.held.unwrap_or(0).saturating_add(if kind == Kind::Source {
+            after.kept
+        } else {
+            0
+        });
+        if after.by_position {
+            return Some(own);
+        }
+        // The buffer that the source has stands where its items begin to flow.
+        self.settle(before);
+        let out = after.bytes?;
+        let buffer = limits::buffered(options, out, after.items);
+        if !kind.makes_calls() {
+            return Some(own.saturating_add(out).saturating_add(buffer));
+        }
+        let workers = limits::workers(kind, options, self.cores) as u64;
+        let calls = workers
+            .min(after.items.unwrap_or(u64::MAX))
+            .saturating_mul(before.bytes?.saturating_add(out));
+        let turn = match options.ordered.unwrap_or(Ordered::Window(None)) {
+            Ordered::No => 0,
+            ordered => {
+                let window = limits::window(ordered, workers as usize).unwrap_or(0);
+                let bytes_max = options.buffer.unwrap_or_default().bytes;
+                let items = window.saturating_sub(1).min(after.items.unwrap_or(u64::MAX));
+                items.saturating_mul(out).min(bytes_max.max(out))
+            }
+        };
+        Some([own, calls, turn, buffer].into_iter().fold(0, u64::saturating_add))
+    }
+
+    /// The items of the source flow from here on: they wait in its buffer.
+    fn settle(&mut self, flow: &Flow) {
+        if let Some(Pending { edge, options }) = self.pending.take() {
+            let buffer = flow
+                .bytes
+                .map(|bytes| limits::buffered(&options, bytes, flow.items).saturating_add(bytes));
+            let edge = &mut self.edges[edge];
+            edge.memory = edge.memory.zip(buffer).map(|(own, buffer)| own.saturating_add(buffer));
+        }
+    }
+
+    /// What was found, or everything that does not fit.
+    pub(super) fn finish(
+        mut self,
+        file: &str,
+        text: &std::sync::Arc<str>,
+    ) -> Result<Survey, Problems> {
+        if let Some(edge) = self.edges.last() {
+            let flow = edge.flow.clone();
+            self.settle(&flow);
+        }
+        let taken = self.edges.last().map_or(Some(0), |edge| edge.flow.bytes);
+        let memory = self.edges.iter().map(|edge| edge.memory).chain([taken]);
+        let memory = memory.map(|bytes| bytes.map(u128::from)).sum::<Option<u128>>();
+        let memory = memory.map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
+        if let Some((most, place)) = &self.checked.run.memory {
+            self.within(memory, *most, place);
+        }
+        let (warnings, errors): (Vec<_>, Vec<_>) =
+            self.problems.into_iter().partition(|problem| problem.is_warning);
+        let warnings = Problems::new(file, text, warnings);
+        if !errors.is_empty() {
+            return Err(Problems::new(file, text, errors).and(warnings));
+        }
+        let memory_max = self.checked.run.memory.as_ref().map(|(most, _)| *most);
+        Ok(Survey { edges: self.edges, memory, memory_max, warnings })
+    }
+
+    /// Refuses what can take more memory than the run may.
+    fn within(&mut self, memory: Option<u64>, most: u64, place: &Place) {
+        let shown = |bytes: u64| trace::bytes(bytes as f64);
+        match memory {
+            Some(memory) if memory > most => {
+                let message = format!(
+                    "the run can take {} of host memory, but it may take {}",
+                    shown(memory),
+                    shown(most)
+                );
+                let problem = Problem::new("forebay::memory", message, place, "this is too little");
+                let most_of_all = (self.edges.iter().enumerate())
+                    .max_by_key(|(_, edge)| edge.memory)
+                    .map(|(at, edge)| (edge, &self.checked.steps[at].key.place));
+                self.problems.push(match most_of_all {
+                    Some((edge, at)) => problem
+                        .and(at, format!("takes {} of it", shown(edge.memory.unwrap_or(0))))
+                        .help(lower(edge)),
+                    None => problem,
+                });
+            }
+            Some(_) => {}
+            None => {
+                let unknown = self.edges.iter().position(|edge| edge.memory.is_none());
+                let message = "whether the run keeps to its memory is not known";
+                let problem =
+                    Problem::new("forebay::lint::memory", message, place, "asked for here");
+                self.problems.push(match unknown {
+                    Some(at) => problem
+                        .and(
+                            &self.checked.steps[at].key.place,
+                            "how large its items are is not known",
+                        )
+                        .help(
+                            "a store elsewhere is looked at with `--online`; an operator of your \
+                             own says it with `.flows(...)`",
+                        )
+                        .warning(),
+                    None => problem.warning(),
+                });
+            }
+        }
+    }
+}
+
+/// What to write so that a stage takes less.
+fn lower(edge: &Edge) -> String {
+    let each = edge.flow.bytes.unwrap_or(0);
+    let of = format!("its items have {} each", trace::bytes(each as f64));
+    if edge.kind == Kind::Source {
+        return "lower its `cache`, which may keep chunks for later windows".to_owned();
+    }
+    let keys = match edge.kind.makes_calls() {
+        true => "`workers`, `ordered: { window: ... }` or `buffer: { items: ... }`",
+        false => "`buffer: { items: ... }`",
+    };
+    format!("lower the {keys} of `{}`, or the batch: {of}", edge.id)
+}
+
+/// What is wrong, with the place of the argument that is to blame.
+fn problem(step: &Step, main: Option<&str>, misfit: Misfit) -> Problem {
+    let Misfit { message, at, help, before, meant } = misfit;
+    let place = match at.is_empty() {
+        true => step.key.place.clone(),
+        false => locate(&step.node, main, &at).unwrap_or_else(|| step.key.place.clone()),
+    };
+    let problem = Problem::new("forebay::spec", message, &place, "here");
+    let problem = match help {
+        Some(help) => problem.help(help),
+        None => problem,
+    };
+    match (meant, at.last(), before.is_empty()) {
+        (Some(text), Some(find), _) => {
+            let find = find.clone();
+            problem.fix(Fix::Replace { place, find, text })
+        }
+        (_, _, false) => problem.fix(Fix::Insert { before: step.key.place.clone(), items: before }),
+        _ => problem,
+    }
+}
+
+/// Where the argument at `path` stands: keys of mappings, and entries of lists by their text.
+fn locate(node: &Node, main: Option<&str>, path: &[String]) -> Option<Place> {
+    let is_short = !matches!(node.value, Value::Map(_)) && main == path.first().map(String::as_str);
+    let shown = main.is_some_and(|main| node.get(main).is_none());
+    let path = if (is_short || shown) && main == path.first().map(String::as_str) {
+        &path[1..]
+    } else {
+        path
+    };
+    let (mut at, mut place) = (node, node.place.clone());
+    for segment in path {
+        let next = match &at.value {
+            Value::Map(entries) => {
+                let (key, node) = entries.iter().find(|(key, _)| key.text == *segment)?;
+                (node, key.place.clone())
+            }
+            Value::List(nodes) => {
+                let node = nodes.iter().find(|node| node.as_text() == Some(segment))?;
+                (node, node.place.clone())
+            }
+            _ => break,
+        };
+        (at, place) = next;
+    }
+    Some(place)
+}
