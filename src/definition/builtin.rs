@@ -12,7 +12,7 @@ use super::effects;
 use super::flow::{Flow, Misfit};
 use super::values::{DiskCache, Size};
 use crate::item::{Batch, DType};
-use crate::ops::Stats;
+use crate::ops::{Pick, Stats};
 use crate::options::Options;
 use crate::stage::Kind;
 use crate::store::zarr::{
@@ -417,48 +417,67 @@ pub(super) fn catalog() -> Catalog {
             };
             Ok(zarr::write(&store, &spec)?)
         })
+        .flows(|_: ZarrWrite, before| Ok(effects::same(before)))
         .stage("tensor.normalize", Kind::Cpu, |args: Normalize, _| {
             Ok(cpu::map("normalize", ops::normalize(args.stats)))
         })
-        .flows(|args: Normalize, before| effects::normalize(&args.stats, before))
+        .flows(|args: Normalize, before| effects::normalize("tensor", &args.stats, before))
         .main("stats")
         .stage("tensor.cast", Kind::Cpu, |args: Cast, context| {
             Ok(cpu::map::<Batch, _, _, _>("cast", ops::cast(args.to, &context.pool)))
         })
-        .flows(|args: Cast, before| effects::cast(args.to, before))
+        .flows(|args: Cast, before| effects::cast("tensor", args.to, before))
         .main("to")
         .allocates()
         .stage("tensor.crop", Kind::Cpu, |args: Crop, context| {
             Ok(cpu::map::<Batch, _, _, _>("crop", ops::crop(args.ranges, &context.pool)))
         })
+        .flows(|args: Crop, before| effects::pick(Pick::Crop(&args.ranges), before))
         .main("ranges")
         .allocates()
         .stage("tensor.flip", Kind::Cpu, |args: Flip, context| {
             Ok(cpu::map::<Batch, _, _, _>("flip", ops::flip(args.dims, &context.pool)))
         })
+        .flows(|args: Flip, before| effects::pick(Pick::Flip(&args.dims), before))
         .main("dims")
         .allocates()
         .stage("device.upload", Kind::Device, |args: Upload, _| {
             Ok(device::upload(&device::named(&args.device)?))
         })
-        .flows(|_: Upload, before| Ok(effects::upload(before)))
-        .options(Options { buffer: Some(2.into()), ..Options::default() })
+        .flows(|_: Upload, before| Ok(effects::same(before)))
+        .options(on_device())
         .main("device")
         .stage("device.normalize", Kind::Device, |args: Normalize, _| {
             Ok(device::normalize(args.stats))
         })
+        .flows(|args: Normalize, before| effects::normalize("device", &args.stats, before))
+        .options(on_device())
         .main("stats")
         .stage("device.cast", Kind::Device, |args: Cast, _| Ok(device::cast(args.to)))
+        .flows(|args: Cast, before| effects::cast("device", args.to, before))
+        .options(on_device())
         .main("to")
         .stage("device.crop", Kind::Device, |args: Crop, _| Ok(device::crop(args.ranges)))
+        .flows(|args: Crop, before| effects::pick(Pick::Crop(&args.ranges), before))
+        .options(on_device())
         .main("ranges")
         .stage("device.flip", Kind::Device, |args: Flip, _| Ok(device::flip(args.dims)))
+        .flows(|args: Flip, before| effects::pick(Pick::Flip(&args.dims), before))
+        .options(on_device())
         .main("dims")
         .stage("device.kernel", Kind::Device, |args: device::Kernel, _| {
             args.check()?;
             Ok(device::kernel(args))
         })
+        .flows(|_: device::Kernel, before| Ok(effects::same(before)))
+        .options(on_device())
         .stage("device.download", Kind::Device, |_: Download, _| Ok(device::download()))
+        .flows(|_: Download, before| Ok(effects::same(before)))
+}
+
+/// Few batches wait behind a stage on a device.
+fn on_device() -> Options {
+    Options { buffer: Some(2.into()), ..Options::default() }
 }
 
 impl Catalog {

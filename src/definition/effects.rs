@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::flow::{Flow, Misfit, Outline};
 use crate::item::DType;
-use crate::ops::{MeanStd, Stats};
+use crate::ops::{MeanStd, Pick, Stats};
 use crate::source::Index;
 use crate::stage::Source as _;
 use crate::store::zarr::{self, Window, WindowsSpec, ZarrError};
@@ -73,13 +73,15 @@ pub(super) fn decode(before: &Flow) -> Flow {
 }
 
 /// The same tensors, brought to mean 0 and deviation 1.
-pub(super) fn normalize(stats: &Stats, before: &Flow) -> Result<Flow, Misfit> {
+///
+/// `where_` is `tensor` or `device`, as the names of such operators begin.
+pub(super) fn normalize(where_: &str, stats: &Stats, before: &Flow) -> Result<Flow, Misfit> {
     let tensors = before.tensors.as_deref().unwrap_or_default();
     if let (Stats::Given(given), Some(_)) = (stats, &before.tensors) {
         let mut known: Vec<&str> = tensors.iter().flat_map(|t| [&*t.variable, &*t.name]).collect();
         known.dedup();
         if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
-            let misfit = Misfit::new(format!("no tensor `{name}` flows into `tensor.normalize`"));
+            let misfit = Misfit::new(format!("no tensor `{name}` flows into `{where_}.normalize`"));
             return Err(misfit.at(["stats", name]).meant(&known));
         }
         let wrong = |of: &MeanStd| !(of.mean.is_finite() && of.std.is_finite() && of.std != 0.0);
@@ -94,8 +96,8 @@ pub(super) fn normalize(stats: &Stats, before: &Flow) -> Result<Flow, Misfit> {
     for Outline { name, variable, dtype, has_stats, .. } in tensors {
         if let Some(dtype) = dtype.filter(|dtype| !matches!(dtype, DType::F32 | DType::F64)) {
             let message =
-                format!("`tensor.normalize` takes f32 and f64, but `{name}` comes as {dtype}");
-            return Err(Misfit::new(message).before("tensor.cast: f32"));
+                format!("`{where_}.normalize` takes f32 and f64, but `{name}` comes as {dtype}");
+            return Err(Misfit::new(message).before(&format!("{where_}.cast: f32")));
         }
         match stats {
             Stats::Given(given) if !given.contains_key(&**name) => {
@@ -120,12 +122,12 @@ pub(super) fn normalize(stats: &Stats, before: &Flow) -> Result<Flow, Misfit> {
 }
 
 /// The same tensors with elements of another type.
-pub(super) fn cast(to: DType, before: &Flow) -> Result<Flow, Misfit> {
+pub(super) fn cast(where_: &str, to: DType, before: &Flow) -> Result<Flow, Misfit> {
     let is_float = matches!(to, DType::F16 | DType::BF16 | DType::F32 | DType::F64);
     let mut tensors = before.tensors.clone();
     let stays = |outline: &Outline| outline.dtype == Some(to);
     if !is_float && tensors.as_ref().is_none_or(|tensors| !tensors.iter().all(stays)) {
-        let misfit = Misfit::new(format!("`tensor.cast` makes no {to}"));
+        let misfit = Misfit::new(format!("`{where_}.cast` makes no {to}"));
         return Err(misfit.at(["to"]).help("write f16, bf16, f32 or f64"));
     }
     for outline in tensors.iter_mut().flatten() {
@@ -135,7 +137,43 @@ pub(super) fn cast(to: DType, before: &Flow) -> Result<Flow, Misfit> {
     Ok(Flow { bytes: after.tensor_bytes(), ..after })
 }
 
-/// The same tensors in another memory: what the device is not is not known, so they count.
-pub(super) fn upload(before: &Flow) -> Flow {
+/// Boxes of the tensors, or the tensors turned around.
+pub(super) fn pick(pick: Pick<'_>, before: &Flow) -> Result<Flow, Misfit> {
+    let mut after = before.streamed();
+    let shapes = after.tensors.iter_mut().flatten().filter_map(|tensor| tensor.shape.as_mut());
+    let mut shapes: Vec<_> = shapes.collect();
+    let dims: Vec<String> = match pick {
+        Pick::Flip(dims) => dims.to_vec(),
+        Pick::Crop(ranges) => ranges.keys().cloned().collect(),
+    };
+    let argument = if matches!(pick, Pick::Flip(_)) { "dims" } else { "ranges" };
+    for dim in &dims {
+        let mut there: Vec<&str> =
+            shapes.iter().flat_map(|shape| shape.iter().map(|(dim, _)| &**dim)).collect();
+        there.dedup();
+        if !there.is_empty() && !there.contains(&dim.as_str()) {
+            let misfit = Misfit::new(format!("no tensor has a dimension `{dim}`"));
+            return Err(misfit.at([argument, dim]).meant(&there));
+        }
+    }
+    if let Pick::Crop(ranges) = pick {
+        for (dim, extent) in shapes.iter_mut().flat_map(|shape| shape.iter_mut()) {
+            let Some(range) = ranges.get(&**dim) else { continue };
+            if range.start >= range.end || range.end > *extent {
+                let (start, end) = (range.start, range.end);
+                let misfit =
+                    Misfit::new(format!("`{dim}` has {extent} entries, not {start}..{end}"));
+                let help = format!("write a range within 0..{extent}");
+                return Err(misfit.at(["ranges", &**dim]).help(help));
+            }
+            *extent = range.end - range.start;
+        }
+    }
+    drop(shapes);
+    Ok(Flow { bytes: after.tensor_bytes(), ..after })
+}
+
+/// The same tensors, maybe in another memory: what the device is is not known, so they count.
+pub(super) fn same(before: &Flow) -> Flow {
     before.streamed()
 }
