@@ -8,6 +8,7 @@ mod layouts;
 mod once;
 mod packed;
 mod plan;
+mod resume;
 mod samples;
 mod server;
 mod windows;

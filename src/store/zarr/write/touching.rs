@@ -20,7 +20,7 @@ impl Touching {
             match along.into_iter().find(|(along, _)| along.axis == Some(number)) {
                 Some((along, chunk)) => runs(along, axis, chunk),
                 // It takes the same wherever the window is along this axis.
-                None => vec![0..axis.count],
+                None => std::iter::once(0..axis.count).collect(),
             }
         });
         Touching { runs: runs.collect() }
@@ -124,7 +124,7 @@ fn runs(along: &Along, axis: &Axis, chunk: &Range<u64>) -> Vec<Range<u64>> {
     let from = (first - size - base).div_euclid(stride) + 1;
     let to = (end - 1 - base).div_euclid(stride) + 1;
     let (from, to) = (from.max(0) as u64, (to.max(0) as u64).min(axis.count));
-    if from < to { vec![from..to] } else { Vec::new() }
+    std::iter::once(from..to).filter(|run| !run.is_empty()).collect()
 }
 
 #[cfg(test)]
