@@ -137,6 +137,15 @@ pub(super) fn check(
         let ids = stages.steps.iter().map(|step| &*step.id);
         problems.push(Problem::new("forebay::set", message, &whole, "").help(suggest(&stage, ids)));
     }
+    if problems.is_empty() && stages.steps.is_empty() {
+        let mut left_out = stages.left_out.iter();
+        let (_, first) = left_out.next().expect("a definition without stages was told above");
+        let problem =
+            Problem::new("forebay::stages", "no stage is left", first, "this is not true");
+        let problem = left_out
+            .fold(problem, |problem, (_, place)| problem.and(place, "and this is not true"));
+        problems.push(problem.help("one `when` at least must be true"));
+    }
     match (problems.is_empty(), stages.before) {
         (true, Before::Yields(yields, _)) => Ok(Checked { name, run, steps: stages.steps, yields }),
         _ => Err(problems),

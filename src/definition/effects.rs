@@ -1,4 +1,5 @@
-//! What the built-in operators do to what is known of items. Reads metadata, never data.
+//! What the built-in operators do to what is known of items. Reads metadata, and the coordinates that
+//! `select` needs, never the data.
 
 use std::path::Path;
 

@@ -276,10 +276,9 @@ impl<'a> Stages<'a> {
                 let message = format!("`{}` can't be the first stage: it takes items", key.text);
                 let sources = self.catalog.operators().filter(|o| o.kind == Kind::Source);
                 let names: Vec<_> = sources.map(|o| format!("`{}`", o.name)).collect();
-                problems.push(
-                    Problem::new("forebay::source", message, &key.place, "here")
-                        .help(format!("begin with a source: {}", names.join(", "))),
-                );
+                let problem = Problem::new("forebay::source", message, &key.place, "here")
+                    .help(format!("begin with a source: {}", names.join(", ")));
+                problems.push(self.with_left_out(problem));
                 None
             }
             Before::Yields(..) | Before::Unknown if is_source => {
@@ -318,6 +317,17 @@ impl<'a> Stages<'a> {
         yields
     }
 
+    /// Names the stages before it that are left out, if there are any.
+    fn with_left_out(&self, problem: Problem) -> Problem {
+        if self.left_out.is_empty() {
+            return problem;
+        }
+        let problem = self.left_out.iter().fold(problem, |problem, (id, place)| {
+            problem.and(place, format!("`{id}` is left out, as this is not true"))
+        });
+        problem.help("what follows must fit without it, too: give that a `when`")
+    }
+
     fn mismatch(
         &self,
         operator: &Operator,
@@ -342,10 +352,7 @@ impl<'a> Stages<'a> {
         )
         .and(place, format!("yields {before}"));
         if !self.left_out.is_empty() {
-            let problem = self.left_out.iter().fold(problem, |problem, (id, place)| {
-                problem.and(place, format!("`{id}` is left out, as this is not true"))
-            });
-            return problem.help("what follows must fit without it, too: give that a `when`");
+            return self.with_left_out(problem);
         }
         match self.catalog.adapters(before, &takes) {
             Some(way) if !way.is_empty() => {
