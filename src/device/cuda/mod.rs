@@ -6,7 +6,7 @@
 //! waits for a stream: a lane keeps two copies under way, and asks now and then whether the older one
 //! is done before it begins a third.
 //!
-//! `driver` is the only file with `unsafe`.
+//! `driver` is the only folder that calls the driver.
 
 mod driver;
 mod error;

@@ -1,0 +1,210 @@
+//! What a GPU is told to do in order, and when it is done.
+#![expect(unsafe_code, reason = "the driver's functions are foreign")]
+
+use std::ffi::c_void;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys;
+
+use super::memory::Block;
+use super::{Context, ended, failed};
+use crate::device::cuda::error::CudaError;
+use crate::item::Buffer;
+
+/// How often a copy or a kernel is asked whether it is done: at first, and at last.
+const POLL: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+
+/// Work that the GPU does in order.
+pub struct Stream {
+    raw: sys::CUstream,
+    /// Whether it is somebody else's.
+    borrowed: bool,
+    context: Arc<Context>,
+}
+
+// SAFETY: the driver locks a stream while it is told something.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    pub(in crate::device::cuda) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
+        context.bind()?;
+        let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
+            .map_err(|error| failed("making a stream", error))?;
+        Ok(Stream { raw, borrowed: false, context: Arc::clone(context) })
+    }
+
+    pub(in crate::device::cuda) unsafe fn borrowed(
+        context: &Arc<Context>,
+        handle: *mut c_void,
+    ) -> Self {
+        Stream { raw: handle.cast(), borrowed: true, context: Arc::clone(context) }
+    }
+
+    /// The driver's handle, a `CUstream`.
+    pub fn handle(&self) -> *mut c_void {
+        self.raw.cast()
+    }
+
+    /// What comes after this on the stream begins once `event` has happened. The host goes on.
+    pub(in crate::device::cuda) fn wait(&self, event: &Event) -> Result<(), CudaError> {
+        self.context.bind()?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both are alive.
+        unsafe { result::stream::wait_event(self.raw, event.raw, flags) }
+            .map_err(|error| failed("waiting for an event", error))
+    }
+
+    /// Happens once everything that the stream was told so far is done.
+    pub(in crate::device::cuda) fn record(&self) -> Result<Event, CudaError> {
+        self.context.bind()?;
+        let raw = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)
+            .map_err(|error| failed("making an event", error))?;
+        let event = Event { raw, context: Arc::clone(&self.context) };
+        // SAFETY: both are alive.
+        unsafe { result::event::record(raw, self.raw) }
+            .map_err(|error| failed("recording an event", error))?;
+        Ok(event)
+    }
+
+    /// Copies `from` to the beginning of `to`, while the host goes on. The bytes must be in pinned
+    /// memory for that; from other memory the driver copies before it returns.
+    pub(in crate::device::cuda) fn upload(
+        &self,
+        from: Buffer,
+        to: &Block,
+    ) -> Result<Upload, CudaError> {
+        assert!(from.len() <= to.bytes, "a block is as long as what is copied to it");
+        self.context.bind()?;
+        let from = ManuallyDrop::new(from);
+        // SAFETY: `Upload` keeps the bytes, unchanged and in place, until the copy is done. The
+        // block's memory outlives it, as freeing waits for all work of the GPU.
+        let copied = unsafe { result::memcpy_htod_async(to.address(), &from[..], self.raw) };
+        let upload = copied.map_err(|error| failed("copying to the GPU", error));
+        // Without an event nobody could tell when the bytes may be used again: then they never are.
+        upload.and_then(|()| Ok(Upload { from, done: Arc::new(self.record()?) }))
+    }
+
+    /// Copies the beginning of `from` to `to`, and waits for it.
+    pub(in crate::device::cuda) fn download(
+        &self,
+        from: &Block,
+        to: &mut [u8],
+    ) -> Result<(), CudaError> {
+        assert!(to.len() <= from.bytes, "a block is as long as what is copied from it");
+        self.context.bind()?;
+        // SAFETY: the bytes stay borrowed until the copy is done: below, or where the stream is
+        // told to end when nobody can tell.
+        let copied = unsafe { result::memcpy_dtoh_async(to, from.address(), self.raw) };
+        copied.map_err(|error| failed("copying from the GPU", error))?;
+        self.record().and_then(|done| done.reached()).inspect_err(|_| self.end())
+    }
+
+    /// Waits until everything that it was told is done: only where the stream ends.
+    fn end(&self) {
+        // SAFETY: the stream is alive.
+        ended("ending a stream", unsafe { result::stream::synchronize(self.raw) });
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if !self.borrowed && self.context.bind().is_ok() {
+            // SAFETY: made once. The driver ends what the stream was told before it frees it.
+            ended("closing a stream", unsafe { result::stream::destroy(self.raw) });
+        }
+    }
+}
+
+/// A moment of a stream.
+pub(in crate::device::cuda) struct Event {
+    raw: sys::CUevent,
+    context: Arc<Context>,
+}
+
+// SAFETY: the driver locks an event while it is asked something.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Whether it has happened.
+    pub(in crate::device::cuda) fn happened(&self) -> Result<bool, CudaError> {
+        self.context.bind()?;
+        // SAFETY: the event is alive.
+        match unsafe { result::event::query(self.raw) } {
+            Ok(()) => Ok(true),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(error) => Err(failed("working", error)),
+        }
+    }
+
+    /// Asks now and then whether it has happened, until it has.
+    pub(in crate::device::cuda) fn reached(&self) -> Result<(), CudaError> {
+        let (mut pause, longest) = POLL;
+        while !self.happened()? {
+            std::thread::park_timeout(pause);
+            pause = (pause * 2).min(longest);
+        }
+        Ok(())
+    }
+
+    /// The time from `earlier` to this; both have happened.
+    pub(in crate::device::cuda) fn since(&self, earlier: &Event) -> Result<Duration, CudaError> {
+        self.context.bind()?;
+        // SAFETY: both are alive, and recorded with timing.
+        let ms = unsafe { result::event::elapsed(earlier.raw, self.raw) };
+        let ms = ms.map_err(|error| failed("asking for a time", error))?;
+        Ok(Duration::from_secs_f64(f64::from(ms.max(0.0)) / 1e3))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: made once; the driver keeps what is left of it until it has happened.
+            ended("closing an event", unsafe { result::event::destroy(self.raw) });
+        }
+    }
+}
+
+/// A copy to the GPU under way, and the bytes that it reads. Dropping it waits for the copy.
+pub(in crate::device::cuda) struct Upload {
+    from: ManuallyDrop<Buffer>,
+    /// Happens when the copy is done.
+    pub(in crate::device::cuda) done: Arc<Event>,
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // A GPU that failed reads nothing any more.
+        if let Err(error) = self.done.reached() {
+            tracing::debug!(%error, "a copy failed");
+        }
+        // SAFETY: dropped once, here.
+        unsafe { ManuallyDrop::drop(&mut self.from) };
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("raw", &self.raw).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("raw", &self.raw).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upload").field("done", &self.done).finish_non_exhaustive()
+    }
+}
