@@ -53,7 +53,7 @@ fn what_flows_is_known_before_anything_is_read() {
     }
 }
 
-/// The bound holds: no stage ever holds more than was said.
+/// The sum of the bounds, worked out by hand; that stages keep to their bounds is tested elsewhere.
 #[test]
 fn the_worst_case_is_the_sum_of_what_may_be_held() {
     let stages = format!(
