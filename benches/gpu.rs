@@ -9,6 +9,7 @@
 //! - `checksum`: 10,000 batches, each summed up on the GPU: none may differ.
 //! - `normalize`: bytes a second that the kernel reads and writes, and of a copy on the GPU itself.
 #![expect(unsafe_code, reason = "kernels are run and memory is copied by hand for comparison")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a program for a terminal")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -166,7 +167,7 @@ fn checksum(device: &Arc<Cuda>, n: u64) -> Result<(), Error> {
     let sum = sum.tensors()[0].to_host(&Pool::default())?;
     let found = bytemuck::cast_slice::<u8, u64>(sum.bytes())[0];
     let batches_per_s = n as f64 / begun.elapsed().as_secs_f64();
-    print("checksum", "batches/s", &mut vec![batches_per_s]);
+    print("checksum", "batches/s", &mut [batches_per_s]);
     if found != expected {
         return Err(
             format!("the sum of {n} batches is {found:#x} on the GPU, not {expected:#x}").into()
@@ -215,7 +216,7 @@ fn normalize(device: &Arc<Cuda>, bytes: u64, n: u64) -> Result<(), Error> {
     Ok(())
 }
 
-fn print(what: &str, unit: &str, runs: &mut Vec<f64>) {
+fn print(what: &str, unit: &str, runs: &mut [f64]) {
     runs.sort_by(f64::total_cmp);
     let (median, min, max) = (runs[runs.len() / 2], runs[0], runs[runs.len() - 1]);
     println!(

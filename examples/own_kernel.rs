@@ -6,6 +6,8 @@
 //!
 //! The source is compiled by NVIDIA's NVRTC when the stage starts; without a GPU the program says so.
 
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a program for a terminal")]
+
 use std::error::Error;
 
 use forebay::device::Kernel;

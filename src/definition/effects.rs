@@ -98,7 +98,7 @@ pub(super) fn normalize(where_: &str, stats: &Stats, before: &Flow) -> Result<Fl
         if let Some(dtype) = dtype.filter(|dtype| !matches!(dtype, DType::F32 | DType::F64)) {
             let message =
                 format!("`{where_}.normalize` takes f32 and f64, but `{name}` comes as {dtype}");
-            return Err(Misfit::new(message).before(&format!("{where_}.cast: f32")));
+            return Err(Misfit::new(message).before(format!("{where_}.cast: f32")));
         }
         match stats {
             Stats::Given(given) if !given.contains_key(&**name) => {

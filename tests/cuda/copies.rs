@@ -148,7 +148,7 @@ fn copy_5_ms_and_compute_10_ms(gpu: &Gpu, decode: Duration) -> DeviceStats {
         .then(device::upload(&device))
         .then(device::normalize(stats));
     let mut run = pipeline.run().unwrap();
-    assert_eq!(run.by_ref().map(|batch| batch.unwrap()).count() as u64, BATCHES);
+    assert_eq!(run.by_ref().filter(|batch| batch.is_ok()).count() as u64, BATCHES);
     let copies = run.close().stages[2].device;
     assert_eq!(copies.pageable_copies, 0);
     copies
