@@ -8,6 +8,7 @@ use super::simulation::on_gpu;
 /// A context, a stream, a block of 4 KiB and as much pinned memory.
 unsafe fn set_up() -> (sys::CUstream, sys::CUdeviceptr, &'static mut [u8]) {
     result::init().unwrap();
+    // SAFETY: the functions are given what they take, and nothing else refers to the memory.
     unsafe {
         let context = result::primary_ctx::retain(result::device::get(0).unwrap()).unwrap();
         result::ctx::set_current(context).unwrap();

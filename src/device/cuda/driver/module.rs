@@ -62,7 +62,7 @@ impl Module {
     ///
     /// # Safety
     /// The arguments are those that the kernel takes, and it keeps to the memory that it is given: for
-    /// batches that of a [`View`](super::View) that is there until the stream was told.
+    /// batches that of a [`View`](crate::device::cuda::View) that is there until the stream was told.
     pub unsafe fn run(
         &self,
         stream: &Stream,

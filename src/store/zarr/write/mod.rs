@@ -30,7 +30,7 @@ use crate::stage::{Kind, Stage, Stop, Worker};
 use crate::store::Store;
 use crate::work::{Call, Finish, Staged, Work, Yield};
 
-/// A stage that writes batches to a store and passes them on; see [`write`].
+/// A stage that writes batches to a store and passes them on; see [`write()`].
 #[derive(Debug)]
 pub struct Write(Staged<Writing>);
 
