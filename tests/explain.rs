@@ -53,13 +53,19 @@ fn example<'a>(page: &'a str, fence: &str) -> Option<&'a str> {
     Some(rest.split_once("```").expect("it ends").0)
 }
 
-/// The problems with a definition as soon as they are found.
-fn tried(text: &str, plans: bool) -> Option<Problems> {
+/// The problems with a definition as soon as they are found; of a code that warns, the warnings.
+fn tried(text: &str, code: &str) -> Option<Problems> {
     let catalog = Catalog::builtin();
     let definition = Definition::parse("example.yaml", text, &catalog, &Set::new());
-    let tried = definition.and_then(|definition| match plans {
-        true => definition.plan(&catalog).map(drop),
-        false => definition.build(&catalog).map(drop),
+    if code.starts_with("forebay::lint::") {
+        let definition = definition.unwrap_or_else(|problems| panic!("{code} {problems}"));
+        let survey = definition.survey(&catalog, false);
+        let warnings = survey.unwrap_or_else(|problems| panic!("{code} {problems}")).warnings;
+        return Some(warnings).filter(|warnings| warnings.codes().next().is_some());
+    }
+    let tried = definition.and_then(|definition| match code {
+        "forebay::plan" => definition.plan(&catalog).map(drop),
+        _ => definition.build(&catalog).map(drop),
     });
     tried.err()
 }
@@ -76,14 +82,16 @@ fn tried_by(args: &[&str], code: &str, is_right: bool) {
 #[test]
 fn every_wrong_example_is_wrong_in_its_own_way_and_every_right_one_is_right() {
     for (code, page) in pages() {
-        let plans = code == "forebay::plan";
         match (example(&page, "yaml wrong"), example(&page, "yaml right")) {
             (Some(wrong), Some(right)) => {
-                let problems = tried(wrong, plans).unwrap_or_else(|| panic!("{code} is right"));
+                let problems = tried(wrong, &code).unwrap_or_else(|| panic!("{code} is right"));
                 let found: BTreeSet<_> = problems.codes().collect();
                 assert_eq!(found.into_iter().collect::<Vec<_>>(), [&*code], "{problems}");
-                assert!(tried(right, plans).is_none(), "{code} {:?}", tried(right, plans));
+                let right = tried(right, &code);
+                assert!(right.is_none(), "{code} {right:?}");
             }
+            // It takes hundreds of mistakes.
+            _ if code == "forebay::more" => {}
             _ if code == "forebay::case" => {
                 for (fence, is_right) in [("cases wrong", false), ("cases right", true)] {
                     let folder = tempfile::tempdir().expect("a folder");
