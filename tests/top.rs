@@ -75,7 +75,11 @@ impl Run {
         assert!(sent.expect("kill runs").success());
     }
 
+    /// Cancels it: the first interrupt alone lets it finish what is under way.
     fn end(mut self) -> Output {
+        self.signal("INT");
+        // Two at once would be one.
+        std::thread::park_timeout(Duration::from_millis(500));
         self.signal("INT");
         let child = self.child.take().expect("it goes on");
         child.wait_with_output().expect("ended")
