@@ -124,10 +124,9 @@ pub(super) fn normalize(where_: &str, stats: &Stats, before: &Flow) -> Result<Fl
 
 /// The same tensors with elements of another type.
 pub(super) fn cast(where_: &str, to: DType, before: &Flow) -> Result<Flow, Misfit> {
-    let is_float = matches!(to, DType::F16 | DType::BF16 | DType::F32 | DType::F64);
     let mut tensors = before.tensors.clone();
     let stays = |outline: &Outline| outline.dtype == Some(to);
-    if !is_float && tensors.as_ref().is_none_or(|tensors| !tensors.iter().all(stays)) {
+    if !to.is_float() && tensors.as_ref().is_none_or(|tensors| !tensors.iter().all(stays)) {
         let misfit = Misfit::new(format!("`{where_}.cast` makes no {to}"));
         return Err(misfit.at(["to"]).help("write f16, bf16, f32 or f64"));
     }

@@ -47,6 +47,11 @@ impl DType {
             DType::I64 | DType::U64 | DType::F64 => 8,
         }
     }
+
+    /// Whether it is a type of floating point.
+    pub fn is_float(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
 }
 
 // By hand, as a derived one leaves numpy's names out.

@@ -1,10 +1,9 @@
 //! The CF conventions for packed values: `scale_factor`, `add_offset`, `_FillValue` and
 //! `missing_value`. Values are unpacked, and missing ones become NaN, on their way into the batch.
 
-use half::{bf16, f16};
 use serde_json::{Map, Value};
 
-use crate::item::{DType, Element};
+use crate::item::{DType, Number, for_type};
 
 /// How stored values become what is delivered.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,57 +66,24 @@ impl Unpack {
 
     /// Unpacks as many elements as there are.
     pub(super) fn row(&self, from: &[u8], to: &mut [u8]) {
-        match self.stored {
-            DType::Bool | DType::U8 => self.run::<u8>(from, to, f64::from),
-            DType::I8 => self.run::<i8>(from, to, f64::from),
-            DType::I16 => self.run::<i16>(from, to, f64::from),
-            DType::I32 => self.run::<i32>(from, to, f64::from),
-            DType::I64 => self.run::<i64>(from, to, |x| x as f64),
-            DType::U16 => self.run::<u16>(from, to, f64::from),
-            DType::U32 => self.run::<u32>(from, to, f64::from),
-            DType::U64 => self.run::<u64>(from, to, |x| x as f64),
-            DType::F16 => self.run::<f16>(from, to, f16::to_f64),
-            DType::BF16 => self.run::<bf16>(from, to, bf16::to_f64),
-            DType::F32 => self.run::<f32>(from, to, f64::from),
-            DType::F64 => self.run::<f64>(from, to, |x| x),
-        }
+        for_type!(self.stored, T => self.run::<T>(from, to));
     }
 
-    fn run<T: Element>(&self, from: &[u8], to: &mut [u8], widen: fn(T) -> f64) {
+    fn run<T: Number>(&self, from: &[u8], to: &mut [u8]) {
         let from: &[T] = bytemuck::cast_slice(from);
-        // Numbers that have no place in an integer type become the nearest that has; NaN becomes 0.
-        match self.delivered {
-            DType::Bool | DType::U8 => self.into(from, widen, to, |x| x as u8),
-            DType::I8 => self.into(from, widen, to, |x| x as i8),
-            DType::I16 => self.into(from, widen, to, |x| x as i16),
-            DType::I32 => self.into(from, widen, to, |x| x as i32),
-            DType::I64 => self.into(from, widen, to, |x| x as i64),
-            DType::U16 => self.into(from, widen, to, |x| x as u16),
-            DType::U32 => self.into(from, widen, to, |x| x as u32),
-            DType::U64 => self.into(from, widen, to, |x| x as u64),
-            DType::F16 => self.into(from, widen, to, f16::from_f64),
-            DType::BF16 => self.into(from, widen, to, bf16::from_f64),
-            DType::F32 => self.into(from, widen, to, |x| x as f32),
-            DType::F64 => self.into(from, widen, to, |x| x),
-        }
+        for_type!(self.delivered, U => self.into::<T, U>(from, to));
     }
 
-    fn into<T: Element, U: Element>(
-        &self,
-        from: &[T],
-        widen: fn(T) -> f64,
-        to: &mut [u8],
-        narrow: fn(f64) -> U,
-    ) {
+    fn into<T: Number, U: Number>(&self, from: &[T], to: &mut [u8]) {
         let to: &mut [U] = bytemuck::cast_slice_mut(to);
         let each = to.iter_mut().zip(from);
         if self.missing.is_empty() && self.scale == 1.0 && self.offset == 0.0 {
-            each.for_each(|(to, from)| *to = narrow(widen(*from)));
+            each.for_each(|(to, from)| *to = U::narrow(from.widen()));
             return;
         }
         each.for_each(|(to, from)| {
-            let x = widen(*from);
-            *to = narrow(match self.missing.contains(&x) {
+            let x = from.widen();
+            *to = U::narrow(match self.missing.contains(&x) {
                 true => f64::NAN,
                 false => x * self.scale + self.offset,
             });
@@ -135,6 +101,7 @@ fn single(value: &Value) -> &Value {
 
 #[cfg(test)]
 mod tests {
+    use half::bf16;
     use serde_json::json;
 
     use super::*;

@@ -260,8 +260,8 @@ fn data_type(dtype: DType) -> &'static str {
 
 fn fill_value(dtype: DType) -> Value {
     match dtype {
-        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => json!("NaN"),
         DType::Bool => json!(false),
+        float if float.is_float() => json!("NaN"),
         _ => json!(0),
     }
 }

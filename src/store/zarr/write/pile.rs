@@ -3,10 +3,8 @@
 
 use std::ops::Range;
 
-use half::{bf16, f16};
-
 use super::output::Output;
-use crate::item::{Buffer, DType, Element, Pool};
+use crate::item::{Buffer, Number, Pool, for_type};
 use crate::store::zarr::cut::Piece;
 
 /// A chunk for which windows are still to come.
@@ -89,7 +87,7 @@ impl Pile {
                 let (sums, weights) =
                     (&mut sums[to * 8..(to + len) * 8], &mut weights[to * 8..(to + len) * 8]);
                 let to = (bytemuck::cast_slice_mut(sums), bytemuck::cast_slice_mut(weights));
-                add_row(output.dtype, row, (outer, inner), to);
+                for_type!(output.dtype, T => weighted::<T>(row, (outer, inner), to));
             }
         });
     }
@@ -103,64 +101,33 @@ impl Pile {
         let mut values = pool.take(output.elements() as usize * output.dtype.size());
         let from = (bytemuck::cast_slice(&sums), bytemuck::cast_slice(&weights));
         let (fill, to) = (output.fill(), &mut values[..]);
-        match output.dtype {
-            DType::Bool | DType::U8 => means(from, to, fill, |x| x.round() as u8),
-            DType::I8 => means(from, to, fill, |x| x.round() as i8),
-            DType::I16 => means(from, to, fill, |x| x.round() as i16),
-            DType::I32 => means(from, to, fill, |x| x.round() as i32),
-            DType::I64 => means(from, to, fill, |x| x.round() as i64),
-            DType::U16 => means(from, to, fill, |x| x.round() as u16),
-            DType::U32 => means(from, to, fill, |x| x.round() as u32),
-            DType::U64 => means(from, to, fill, |x| x.round() as u64),
-            DType::F16 => means(from, to, fill, f16::from_f64),
-            DType::BF16 => means(from, to, fill, bf16::from_f64),
-            DType::F32 => means(from, to, fill, |x| x as f32),
-            DType::F64 => means(from, to, fill, |x| x),
-        }
+        for_type!(output.dtype, T => means::<T>(from, to, fill));
         values
     }
 }
 
-fn means<T: Element>(
-    (sums, weights): (&[f64], &[f64]),
-    to: &mut [u8],
-    fill: &[u8],
-    narrow: impl Fn(f64) -> T,
-) {
+fn means<T: Number>((sums, weights): (&[f64], &[f64]), to: &mut [u8], fill: &[u8]) {
     let to: &mut [T] = bytemuck::cast_slice_mut(to);
     let fill: T = bytemuck::pod_read_unaligned(fill);
     for ((to, sum), weight) in to.iter_mut().zip(sums).zip(weights) {
-        *to = if *weight > 0.0 { narrow(sum / weight) } else { fill };
-    }
-}
-
-fn add_row(dtype: DType, row: &[u8], weights: (f64, &[f64]), to: (&mut [f64], &mut [f64])) {
-    match dtype {
-        DType::Bool | DType::U8 => weighted::<u8>(row, weights, to, f64::from),
-        DType::I8 => weighted::<i8>(row, weights, to, f64::from),
-        DType::I16 => weighted::<i16>(row, weights, to, f64::from),
-        DType::I32 => weighted::<i32>(row, weights, to, f64::from),
-        DType::I64 => weighted::<i64>(row, weights, to, |x| x as f64),
-        DType::U16 => weighted::<u16>(row, weights, to, f64::from),
-        DType::U32 => weighted::<u32>(row, weights, to, f64::from),
-        DType::U64 => weighted::<u64>(row, weights, to, |x| x as f64),
-        DType::F16 => weighted::<f16>(row, weights, to, f16::to_f64),
-        DType::BF16 => weighted::<bf16>(row, weights, to, bf16::to_f64),
-        DType::F32 => weighted::<f32>(row, weights, to, f64::from),
-        DType::F64 => weighted::<f64>(row, weights, to, |x| x),
+        let mean = sum / weight;
+        *to = match *weight > 0.0 {
+            true if T::DTYPE.is_float() => T::narrow(mean),
+            true => T::narrow(mean.round()),
+            false => fill,
+        };
     }
 }
 
 /// Adds values and their weights; those that are NaN do not count.
-fn weighted<T: Element>(
+fn weighted<T: Number>(
     row: &[u8],
     (outer, inner): (f64, &[f64]),
     (sums, weights): (&mut [f64], &mut [f64]),
-    widen: impl Fn(T) -> f64,
 ) {
     let row: &[T] = bytemuck::cast_slice(row);
     for (((value, inner), sum), weight) in row.iter().zip(inner).zip(sums).zip(weights) {
-        let value = widen(*value);
+        let value = value.widen();
         if !value.is_nan() {
             *sum += value * (outer * inner);
             *weight += outer * inner;
