@@ -33,6 +33,8 @@ pub mod flow;
 
 pub mod item;
 
+mod whole;
+
 pub mod store;
 
 pub mod ops;

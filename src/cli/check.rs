@@ -14,7 +14,6 @@ use clap::ValueEnum;
 use super::terminal::{has_color, note, out, out_json, say};
 use super::{Exit, assignment, assignments, files, outputs, progress};
 use crate::definition::{Catalog, Definition, Problems, Set, Survey, cases};
-use crate::store::sample;
 
 /// Fixes that bring up new problems are followed so many times.
 const FIXES: usize = 8;
@@ -123,12 +122,8 @@ fn look(file: &Path, args: &Args, catalog: &Catalog, set: &Set) -> Found {
         return Found { file: shown, result };
     }
     let result = Definition::load(file, catalog, set).and_then(|definition| {
-        if args.online
-            && definition.mentions(&format!("sample://{}", sample::NAME))
-            && let Err(error) = progress::make_sample(args.format != Format::Text)
-        {
-            // The stage that opens the sample says so too, with its place.
-            tracing::debug!(error, "no sample");
+        if args.online {
+            progress::make_sample_for(&definition, args.format != Format::Text);
         }
         let survey = definition.survey(catalog, args.online)?;
         Ok(Looked::Definition(Box::new((definition, survey))))

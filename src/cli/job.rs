@@ -7,7 +7,6 @@ use super::{Exit, assignment, assignments, files, progress};
 use crate::definition::{AnyPipeline, Catalog, Definition, Pools, Problems, Set};
 use crate::fault::Fault;
 use crate::running::Handle;
-use crate::store::sample;
 use crate::trace::{Delivered, RunRecord, RunReport, RunStats};
 
 /// Which pipeline.
@@ -81,12 +80,7 @@ impl Job {
         quiet: bool,
     ) -> Result<Job, Problems> {
         let definition = Definition::load(file, catalog, set)?;
-        if definition.mentions(&format!("sample://{}", sample::NAME))
-            && let Err(error) = progress::make_sample(quiet)
-        {
-            // The stage that opens the sample says so too, with its place.
-            tracing::debug!(error, "no sample");
-        }
+        progress::make_sample_for(&definition, quiet);
         let built = definition.build(catalog)?;
         let pools = built.pools().clone();
         let pipeline = match limit {

@@ -3,6 +3,8 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use crate::whole::write_whole;
+
 /// The file itself, behind links; refused if it is there and no file.
 fn target(file: &Path) -> io::Result<PathBuf> {
     if file.as_os_str() == "-" {
@@ -53,19 +55,14 @@ pub(super) fn write_with(
     let file = target(file)?;
     let mut aside = file.as_os_str().to_owned();
     aside.push(format!(".{}.part", std::process::id()));
-    let written = (|| {
-        let mut to = io::BufWriter::new(std::fs::File::create(&aside)?);
+    let aside = Path::new(&aside);
+    write_whole(aside, &file, || {
+        let mut to = io::BufWriter::new(std::fs::File::create(aside)?);
         write(&mut to)?;
         to.flush()?;
-        if let Ok(before) = std::fs::metadata(&file) {
-            std::fs::set_permissions(&aside, before.permissions())?;
+        match std::fs::metadata(&file) {
+            Ok(before) => std::fs::set_permissions(aside, before.permissions()),
+            Err(_) => Ok(()),
         }
-        std::fs::rename(&aside, &file)
-    })();
-    if written.is_err() {
-        // What could be written of it is of no use.
-        let removed = std::fs::remove_file(&aside);
-        tracing::debug!(?removed, "could not write {}", file.display());
-    }
-    written
+    })
 }

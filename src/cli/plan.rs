@@ -7,7 +7,6 @@ use super::progress;
 use super::terminal::{out, out_json, say_problems};
 use super::{Exit, Format, assignment, assignments, files};
 use crate::definition::{Catalog, Definition, Problems, link_speed};
-use crate::store::sample;
 use crate::store::zarr::{self, Plan};
 use crate::trace::{bytes, count};
 
@@ -50,12 +49,7 @@ pub(super) fn plan(args: &Args, catalog: &Catalog) -> Exit {
 fn made(args: &Args, catalog: &Catalog) -> Result<Plan, Problems> {
     let file = files::find(&args.file);
     let definition = Definition::load(&file, catalog, &assignments(&args.set))?;
-    if definition.mentions(&format!("sample://{}", sample::NAME))
-        && let Err(error) = progress::make_sample(false)
-    {
-        // The stage that opens the sample says so too, with its place.
-        tracing::debug!(error, "no sample");
-    }
+    progress::make_sample_for(&definition, false);
     definition.plan(catalog)
 }
 

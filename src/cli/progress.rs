@@ -9,6 +9,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::terminal::{self, has_color, is_quiet, note, say};
+use crate::definition::Definition;
 use crate::running::Handle;
 use crate::store::sample;
 use crate::trace::{RunStats, line_of, live};
@@ -102,8 +103,17 @@ impl Drop for Table {
     }
 }
 
-/// Makes the sample store, with a bar.
-pub(super) fn make_sample(quiet: bool) -> Result<(), String> {
+/// Makes the sample store if the definition reads it and it is not there, with a bar.
+pub(super) fn make_sample_for(definition: &Definition, quiet: bool) {
+    if definition.mentions(&format!("sample://{}", sample::NAME))
+        && let Err(error) = make_sample(quiet)
+    {
+        // The stage that opens the sample says so too, with its place.
+        tracing::debug!(error, "no sample");
+    }
+}
+
+fn make_sample(quiet: bool) -> Result<(), String> {
     if sample::is_made() {
         return Ok(());
     }

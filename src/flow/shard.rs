@@ -17,6 +17,16 @@ pub enum Uneven {
     Pad,
 }
 
+impl Uneven {
+    /// How many of `all` items each of `world` ranks gets.
+    pub(crate) fn share(self, all: u64, world: u64) -> u64 {
+        match self {
+            Uneven::Drop => all / world,
+            Uneven::Pad => all.div_ceil(world),
+        }
+    }
+}
+
 /// The share of one rank, see [`shard`].
 #[derive(Debug)]
 pub struct Shard<T> {
@@ -66,10 +76,7 @@ impl<T: Send + 'static> Stage for Shard<T> {
 
     fn index(self, input: Index<T>) -> Result<Index<T>, (Self, Index<T>)> {
         let all = input.len();
-        let share = match self.uneven {
-            Uneven::Drop => all / self.world,
-            Uneven::Pad => all.div_ceil(self.world),
-        };
+        let share = self.uneven.share(all, self.world);
         let start = self.rank * share;
         Ok(input.select(share, move |i| (start + i) % all))
     }

@@ -138,10 +138,15 @@ impl Pool {
     }
 }
 
-/// Sizes are rounded up by an eighth at most, so that buffers of nearly one size share.
+/// Sizes in pages are rounded up by an eighth at most, so that buffers of nearly one size share.
 fn class(pages: usize) -> usize {
     let step = (pages.next_power_of_two() / 16).max(1);
     pages.max(1).next_multiple_of(step)
+}
+
+/// The same in bytes.
+pub(crate) fn size_class(bytes: usize) -> usize {
+    class(bytes.div_ceil(PAGE)) * PAGE
 }
 
 impl fmt::Debug for Pool {

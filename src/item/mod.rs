@@ -10,6 +10,7 @@ mod tensor;
 mod weight;
 
 pub use batch::Batch;
+pub(crate) use buffer::size_class;
 pub use buffer::{Buffer, Pool, PoolStats};
 pub(crate) use id::mix;
 pub use id::{Fingerprint, ItemId};

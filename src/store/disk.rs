@@ -20,6 +20,7 @@ use super::pace::Pace;
 use super::sample::is_stale;
 use super::{FILES, on_a_blocking_thread};
 use crate::item::Pool;
+use crate::whole::write_whole;
 
 const MAGIC: [u8; 8] = *b"forebay1";
 /// The magic, the checksum, and the lengths of the name and of what is kept.
@@ -140,7 +141,7 @@ impl Inner {
         self.make_room(len);
         let number = self.written.fetch_add(1, Relaxed);
         let part = folder.join(format!("part-{}-{number}", std::process::id()));
-        let written = (|| {
+        write_whole(&part, &path, || {
             let mut file = File::create_new(&part)?;
             let sum = crc32c::crc32c_append(crc32c::crc32c(name.as_bytes()), bytes);
             let mut header = Vec::with_capacity(HEADER + name.len());
@@ -150,15 +151,8 @@ impl Inner {
             header.extend((bytes.len() as u64).to_le_bytes());
             header.extend(name.as_bytes());
             file.write_all(&header)?;
-            file.write_all(bytes)?;
-            fs::rename(&part, &path)
-        })();
-        if written.is_err()
-            && let Err(error) = fs::remove_file(&part)
-        {
-            tracing::debug!(%error, "an unfinished file is left in the cache");
-        }
-        written
+            file.write_all(bytes)
+        })
     }
 
     /// Takes account of `len` more bytes, and removes what was used longest ago if they are too many.

@@ -14,6 +14,7 @@ use super::place::Place;
 use super::sample::is_stale;
 use super::{Store, StoreError, on_a_blocking_thread};
 use crate::trace;
+use crate::whole::write_whole;
 
 /// What the names of files that are being written begin with.
 const UNFINISHED: &str = ".unfinished-";
@@ -72,11 +73,14 @@ impl Store {
     }
 
     fn put_file(&self, key: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let write = || {
             let path = self.0.place.file_path(key)?;
             let folder = path.parent().unwrap_or(&path);
             fs::create_dir_all(folder)?;
-            write_whole(folder, &path, bytes)
+            let number = NUMBER.fetch_add(1, Relaxed);
+            let part = folder.join(format!("{UNFINISHED}{}-{number}", std::process::id()));
+            write_whole(&part, &path, || File::create(&part)?.write_all(bytes))
         };
         write().map_err(|error: io::Error| {
             self.unwritten(key, error.to_string(), error.kind() == io::ErrorKind::Interrupted)
@@ -118,23 +122,6 @@ impl Store {
     fn unwritten(&self, key: &str, why: String, transient: bool) -> StoreError {
         StoreError::NotWritten { store: self.0.url.clone(), key: key.to_owned(), why, transient }
     }
-}
-
-/// Writes a file under another name in the same folder and renames it.
-fn write_whole(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Relaxed);
-    let part = folder.join(format!("{UNFINISHED}{}-{number}", std::process::id()));
-    let written = (|| {
-        File::create(&part)?.write_all(bytes)?;
-        fs::rename(&part, path)
-    })();
-    if written.is_err()
-        && let Err(error) = fs::remove_file(&part)
-    {
-        tracing::debug!(%error, "an unfinished file is left behind");
-    }
-    written
 }
 
 /// The files below `folder`; what is left of killed processes is removed.

@@ -7,7 +7,6 @@ use std::time::{Instant, SystemTime};
 use super::{Finding, Health};
 use crate::cli::progress;
 use crate::definition::{Catalog, Definition, Set};
-use crate::store::sample;
 use crate::trace::duration;
 
 /// Whether runs can be kept in `folder`. Nothing is left of the try.
@@ -60,12 +59,7 @@ pub(super) fn store(file: &Path, set: &Set, catalog: &Catalog) -> Finding {
             return Finding::new("stores", Health::Fail, found, &advice);
         }
     };
-    if definition.mentions(&format!("sample://{}", sample::NAME))
-        && let Err(error) = progress::make_sample(true)
-    {
-        // The stage that opens the sample says so, too.
-        tracing::debug!(error, "no sample");
-    }
+    progress::make_sample_for(&definition, true);
     let start = Instant::now();
     match definition.build(catalog) {
         Ok(_) => {

@@ -11,9 +11,7 @@ use super::driver::{Block, Context, Event, Stream};
 use super::error::CudaError;
 use crate::device::Memory;
 use crate::fault::Result;
-
-/// The smallest block, in bytes.
-const LEAST: usize = 4096;
+use crate::item::size_class;
 
 /// Batches whose memory may be given back while the GPU works on it, before memory is used again that
 /// has to be waited for.
@@ -41,7 +39,7 @@ impl Blocks {
     /// One that is given back while the GPU still works on it is taken only once there are a few such,
     /// `in_use`: a copy into it would have to wait for that work.
     fn take(&self, bytes: usize, in_use: usize, stream: &Stream) -> Result<Block, CudaError> {
-        let class = class(bytes);
+        let class = size_class(bytes);
         let idle = {
             let mut idle = self.idle.lock();
             let blocks = idle.entry(class).or_default();
@@ -67,12 +65,6 @@ impl Blocks {
     fn give_back(&self, block: Block, uses: Vec<Arc<Event>>) {
         self.idle.lock().entry(block.bytes).or_default().push(Idle { block, uses });
     }
-}
-
-/// Sizes are rounded up by an eighth at most, so that tensors of nearly one size share.
-fn class(bytes: usize) -> usize {
-    let step = (bytes.next_power_of_two() / 16).max(LEAST);
-    bytes.max(1).next_multiple_of(step)
 }
 
 /// A tensor's memory on a GPU. It goes back to the GPU's pool when it is dropped, and is used again

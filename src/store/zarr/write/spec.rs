@@ -80,10 +80,7 @@ impl WriteSpec {
 impl Ranks {
     /// How many of `windows` windows each rank gets.
     pub(super) fn share(&self, windows: u64) -> u64 {
-        match self.uneven {
-            Uneven::Drop => windows / self.world,
-            Uneven::Pad => windows.div_ceil(self.world.get()),
-        }
+        self.uneven.share(windows, self.world.get())
     }
 
     /// Refuses shares with which windows would be left out.
