@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::clock::{Census, Clock, State};
 use super::device::DeviceMeter;
 use super::log::{CallRecord, Log};
 use super::outside::Outside;
@@ -18,19 +19,6 @@ use crate::fault::Fault;
 use crate::item::ItemId;
 use crate::options::Rate;
 use crate::stage::Kind;
-
-/// The five states of a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    Working,
-    Starved,
-    Blocked,
-    Turn,
-    Limit,
-}
-
-/// How many workers are in each state, indexed by [`State`].
-pub(crate) type Census = [u32; 5];
 
 /// One stage's meter.
 #[derive(Debug)]
@@ -69,18 +57,6 @@ pub(crate) struct Meter {
     delay_of_ns: AtomicU64,
 }
 
-#[derive(Debug)]
-struct Clock {
-    census: Census,
-    ns: [u64; 5],
-    /// Workers of a stage that has ended, and how long they are gone.
-    gone: u32,
-    gone_ns: u64,
-    since: Instant,
-    /// The run has ended: what workers still do is no part of it.
-    stopped: bool,
-}
-
 impl Meter {
     pub(crate) fn new(id: String, kind: Kind, workers: usize, start: Instant) -> Self {
         let mut census = [0; 5];
@@ -94,14 +70,7 @@ impl Meter {
             options: String::new(),
             rate: None,
             start,
-            clock: Mutex::new(Clock {
-                census,
-                ns: [0; 5],
-                gone: 0,
-                gone_ns: 0,
-                since: start,
-                stopped: false,
-            }),
+            clock: Mutex::new(Clock::new(census, start)),
             log: Mutex::new(Log::new()),
             slow_ns: AtomicU64::new(0),
             traced: AtomicBool::new(false),
@@ -353,20 +322,6 @@ pub(crate) fn together<'a>(
     });
     let states = states.collect();
     (at, states)
-}
-
-impl Clock {
-    fn advance(&mut self, now: Instant) {
-        if self.stopped {
-            return;
-        }
-        let ns = now.saturating_duration_since(self.since).as_nanos() as u64;
-        for (total, workers) in self.ns.iter_mut().zip(self.census) {
-            *total += ns * u64::from(workers);
-        }
-        self.gone_ns += ns * u64::from(self.gone);
-        self.since = self.since.max(now);
-    }
 }
 
 #[cfg(test)]

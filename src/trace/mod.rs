@@ -1,6 +1,7 @@
 //! Where the time goes.
 
 mod chrome;
+mod clock;
 mod compare;
 pub(crate) mod control;
 mod cost;
@@ -27,6 +28,7 @@ mod under_way;
 mod verdict;
 
 pub(crate) use chrome::{Traced, chrome};
+pub(crate) use clock::State;
 pub use compare::{Change, Comparison, compare};
 pub use control::{Serving, serve};
 pub use cost::measuring_cost;
@@ -40,7 +42,7 @@ pub use json::{
 };
 pub use live::live;
 pub(crate) use log::CallRecord;
-pub(crate) use meter::{Meter, State, together};
+pub(crate) use meter::{Meter, together};
 pub use outside::{Request, request, throttled};
 pub(crate) use outside::{fetched, used, working_for};
 pub(crate) use process::forget_most_memory;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::meter::State;
+use super::clock::State;
 use super::text::duration;
 use super::under_way::Seen;
 use super::{Meter, YOU};
