@@ -77,12 +77,7 @@ fn gpus(root: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn write(root: &Path, file: &str, text: &str) {
-        let file = root.join(file);
-        std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
-        std::fs::write(file, text).expect("written");
-    }
+    use crate::cli::doctor::made_up::write;
 
     const VERSION: &str =
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 2024\n";

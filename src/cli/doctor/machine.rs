@@ -121,12 +121,7 @@ pub(super) fn locked_memory(has_gpu: bool) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn write(root: &Path, file: &str, text: &str) {
-        let file = root.join(file);
-        std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
-        std::fs::write(file, text).expect("written");
-    }
+    use crate::cli::doctor::made_up::write;
 
     const MEMINFO: &str =
         "MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    8000000 kB\n";

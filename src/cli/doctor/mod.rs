@@ -2,6 +2,8 @@
 
 mod gpu;
 mod machine;
+#[cfg(test)]
+mod made_up;
 mod places;
 
 use std::path::{Path, PathBuf};
