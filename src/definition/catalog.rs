@@ -11,6 +11,7 @@ use super::any::{AnyPipeline, FlowType, Same};
 use super::args;
 use super::builtin;
 use super::flow::{Flow, Misfit};
+use super::pinned::CopiesTo;
 use super::problem::Problem;
 use super::tree::{Key, Node};
 use crate::fault::BoxError;
@@ -68,6 +69,8 @@ pub struct Operator {
     pub(super) main: Option<&'static str>,
     /// Whether its batches are in memory from the context's pool.
     pub(super) allocates: bool,
+    /// The device that it copies batches to.
+    pub(super) copies_to: Option<CopiesTo>,
     pub(super) schema: Json,
     pub(super) forms: Vec<Form>,
     check: fn(&Key, &Node, Option<&str>) -> Vec<Problem>,
@@ -195,17 +198,8 @@ impl Catalog {
 
     /// The argument for which a scalar stands in the operator added last: `- batch: 32`.
     pub fn main(mut self, argument: &'static str) -> Self {
-        if let Some(operator) = self.last.as_ref().and_then(|name| self.operators.get_mut(name)) {
+        if let Some(operator) = self.operator_added_last() {
             operator.main = Some(argument);
-        }
-        self
-    }
-
-    /// The operator added last makes batches in memory from [`Context::pool`]: where a device copies
-    /// them, that is memory from which it copies by itself.
-    pub fn allocates(mut self) -> Self {
-        if let Some(operator) = self.last.as_ref().and_then(|name| self.operators.get_mut(name)) {
-            operator.allocates = true;
         }
         self
     }
@@ -260,8 +254,12 @@ impl Catalog {
         self
     }
 
+    pub(super) fn operator_added_last(&mut self) -> Option<&mut Operator> {
+        self.operators.get_mut(self.last.as_ref()?)
+    }
+
     fn form_added_last(&mut self) -> Option<&mut Form> {
-        self.operators.get_mut(self.last.as_ref()?)?.forms.last_mut()
+        self.operator_added_last()?.forms.last_mut()
     }
 
     fn form<A: DeserializeOwned + JsonSchema + 'static>(
@@ -275,6 +273,7 @@ impl Catalog {
             kind,
             main: None,
             allocates: false,
+            copies_to: None,
             schema: args::schema::<A>(),
             forms: Vec::new(),
             check: |key, node, main| args::read::<A>(key, node, main).err().unwrap_or_default(),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::flow::{Flow, Misfit, Outline};
 use crate::item::DType;
-use crate::ops::{MeanStd, Pick, Stats};
+use crate::ops::{Pick, PickError, Picked, Stats, has_dims};
 use crate::source::Index;
 use crate::stage::Source as _;
 use crate::store::zarr::{self, Window, WindowsSpec, ZarrError};
@@ -85,8 +85,7 @@ pub(super) fn normalize(where_: &str, stats: &Stats, before: &Flow) -> Result<Fl
             let misfit = Misfit::new(format!("no tensor `{name}` flows into `{where_}.normalize`"));
             return Err(misfit.at(["stats", name]).meant(&known));
         }
-        let wrong = |of: &MeanStd| !(of.mean.is_finite() && of.std.is_finite() && of.std != 0.0);
-        if let Some((name, of)) = given.iter().find(|(_, of)| wrong(of)) {
+        if let Some((name, of)) = given.iter().find(|(_, of)| !of.makes_numbers()) {
             let message = format!(
                 "a mean of {} and a deviation of {} make no numbers of `{name}`",
                 of.mean, of.std
@@ -138,39 +137,42 @@ pub(super) fn cast(where_: &str, to: DType, before: &Flow) -> Result<Flow, Misfi
 }
 
 /// Boxes of the tensors, or the tensors turned around.
-pub(super) fn pick(pick: Pick<'_>, before: &Flow) -> Result<Flow, Misfit> {
+pub(super) fn pick(pick: &Pick, before: &Flow) -> Result<Flow, Misfit> {
     let mut after = before.streamed();
-    let shapes = after.tensors.iter_mut().flatten().filter_map(|tensor| tensor.shape.as_mut());
-    let mut shapes: Vec<_> = shapes.collect();
-    let dims: Vec<String> = match pick {
-        Pick::Flip(dims) => dims.to_vec(),
-        Pick::Crop(ranges) => ranges.keys().cloned().collect(),
-    };
-    let argument = if matches!(pick, Pick::Flip(_)) { "dims" } else { "ranges" };
-    for dim in &dims {
-        let mut there: Vec<&str> =
-            shapes.iter().flat_map(|shape| shape.iter().map(|(dim, _)| &**dim)).collect();
-        there.dedup();
-        if !there.is_empty() && !there.contains(&dim.as_str()) {
-            let misfit = Misfit::new(format!("no tensor has a dimension `{dim}`"));
-            return Err(misfit.at([argument, dim]).meant(&there));
+    let tensors = after.tensors.iter_mut().flatten();
+    let mut known: Vec<_> =
+        tensors.filter_map(|outline| Some((outline.spec()?, outline))).collect();
+    let wrong = |error: PickError| misfit(pick, &error, before);
+    if !known.is_empty() {
+        has_dims(pick, known.iter().map(|(spec, _)| spec)).map_err(wrong)?;
+    }
+    for (spec, outline) in &mut known {
+        if let Some(picked) = Picked::of(spec, pick).map_err(wrong)? {
+            outline.shape = Outline::from(&picked.spec).shape;
         }
     }
-    if let Pick::Crop(ranges) = pick {
-        for (dim, extent) in shapes.iter_mut().flat_map(|shape| shape.iter_mut()) {
-            let Some(range) = ranges.get(&**dim) else { continue };
-            if range.start >= range.end || range.end > *extent {
-                let (start, end) = (range.start, range.end);
-                let misfit =
-                    Misfit::new(format!("`{dim}` has {extent} entries, not {start}..{end}"));
-                let help = format!("write a range within 0..{extent}");
-                return Err(misfit.at(["ranges", &**dim]).help(help));
-            }
-            *extent = range.end - range.start;
-        }
-    }
-    drop(shapes);
     Ok(Flow { bytes: after.tensor_bytes(), ..after })
+}
+
+fn misfit(pick: &Pick, error: &PickError, before: &Flow) -> Misfit {
+    let argument = if matches!(pick, Pick::Flip(_)) { "dims" } else { "ranges" };
+    match error {
+        PickError::NoDim { dim, .. } => {
+            let tensors = before.tensors.iter().flatten();
+            let shapes = tensors.filter_map(|outline| outline.shape.as_ref()).flatten();
+            let mut there: Vec<&str> = shapes.map(|(dim, _)| &**dim).collect();
+            there.dedup();
+            Misfit::new(format!("no tensor has a dimension `{dim}`"))
+                .at([argument, dim])
+                .meant(&there)
+        }
+        PickError::Beyond { dim, extent, from, to, .. } => {
+            Misfit::new(format!("`{dim}` has {extent} entries, not {from}..{to}"))
+                .at([argument, dim])
+                .help(format!("write a range within 0..{extent}"))
+        }
+        PickError::TooManyDims { .. } => Misfit::new(error.to_string()),
+    }
 }
 
 /// The same tensors, maybe in another memory: what the device is is not known, so they count.

@@ -154,6 +154,17 @@ impl Outline {
         })
     }
 
+    /// What it is, if its shape is known; a type that is not known is taken for that of bytes.
+    pub(super) fn spec(&self) -> Option<Spec> {
+        let shape = self.shape.as_ref()?;
+        Some(Spec {
+            name: Arc::clone(&self.name),
+            dtype: self.dtype.unwrap_or(DType::U8),
+            dims: shape.iter().map(|(dim, _)| Arc::clone(dim)).collect(),
+            shape: shape.iter().map(|(_, extent)| *extent).collect(),
+        })
+    }
+
     fn stacked(&self, n: u64) -> Outline {
         let mut shape = self.shape.clone();
         if let Some((_, samples)) = shape.as_mut().and_then(|shape| shape.first_mut()) {

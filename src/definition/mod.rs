@@ -164,9 +164,10 @@ impl Definition {
         // What can be known before a byte of data is read is known before that.
         let mut surveyor = Surveyor::new(catalog, &self.checked, true);
         let mut flow = Flow::default();
-        for (step, pinned) in self.checked.steps.iter().zip(pinned) {
-            pools.others.lock().extend(pinned.clone());
-            let decoded = pinned.unwrap_or_else(|| pools.decoded.clone());
+        for (step, device) in self.checked.steps.iter().zip(&pinned) {
+            let of_device = device.as_ref().map(|device| device.host_pool().clone());
+            pools.others.lock().extend(of_device.clone());
+            let decoded = of_device.unwrap_or_else(|| pools.decoded.clone());
             let of_step = Pools { decoded, others: Arc::clone(&pools.others) };
             let is_first = pipeline.is_none();
             let made = self.step(step, pipeline, catalog, &of_step)?;

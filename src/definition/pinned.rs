@@ -1,36 +1,66 @@
-//! Which stages decode for a device: those whose batches `device.upload` copies take their memory from
-//! where the device copies by itself, so that nothing is copied between them.
+//! Which stages decode for a device: batches that are copied to one take their memory from where it
+//! copies by itself, so that nothing is copied between them.
 
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+use super::args;
 use super::catalog::Catalog;
 use super::check::Step;
-use super::tree::Value;
-use crate::device;
-use crate::item::Pool;
+use super::tree::{Key, Node};
+use crate::device::Device;
+use crate::fault::Result;
 
-/// The operator that copies to a device.
-const UPLOAD: &str = "device.upload";
+/// The device that the arguments of a stage name; none if it can't be opened, or they can't be read.
+pub(super) type CopiesTo =
+    Box<dyn Fn(&Key, &Node, Option<&str>) -> Option<Arc<dyn Device>> + Send + Sync>;
 
-/// For each stage the pool that its batches come from, where that is a device's.
-pub(super) fn pinned(steps: &[Step], catalog: &Catalog) -> Vec<Option<Pool>> {
-    let mut pools = vec![None; steps.len()];
-    for (upload, step) in steps.iter().enumerate().filter(|(_, step)| step.key.text == UPLOAD) {
-        let allocates = |step: &Step| catalog.get(&step.key.text).is_some_and(|op| op.allocates);
-        // What is between them changes batches where they are.
-        let Some(last) = steps[..upload].iter().rposition(allocates) else { continue };
-        // One that can't be opened is an error where the upload is made.
-        let Ok(device) = device::named(device_of(step)) else { continue };
-        let pool = device.host_pool();
-        if pool.is_pinned() {
-            pools[last] = Some(pool.clone());
+impl Catalog {
+    /// The operator added last makes batches in memory from [`Context::pool`](super::Context::pool):
+    /// where a device copies them, that is memory from which it copies by itself.
+    pub fn allocates(mut self) -> Self {
+        if let Some(operator) = self.operator_added_last() {
+            operator.allocates = true;
         }
+        self
     }
-    pools
+
+    /// The operator added last copies batches to the device that its arguments name: the last one
+    /// before it that [allocates](Self::allocates) takes its memory from there.
+    pub fn copies_to<A: DeserializeOwned + JsonSchema>(
+        mut self,
+        device: impl Fn(A) -> Result<Arc<dyn Device>> + Send + Sync + 'static,
+    ) -> Self {
+        if let Some(operator) = self.operator_added_last() {
+            // What is wrong is told where the stage is made.
+            operator.copies_to = Some(Box::new(move |key, node, main| {
+                device(args::read(key, node, main).ok()?).ok()
+            }));
+        }
+        self
+    }
 }
 
-fn device_of(step: &Step) -> &str {
-    let named = step.node.get("device").unwrap_or(&step.node);
-    match &named.value {
-        Value::Text(name) => name,
-        _ => "auto",
+/// For each stage the device whose pool its batches come from, where there is one. Keep them until the
+/// pipeline is made, so that each is opened once.
+pub(super) fn pinned(steps: &[Step], catalog: &Catalog) -> Vec<Option<Arc<dyn Device>>> {
+    let mut devices = vec![None; steps.len()];
+    let mut last = None;
+    for (number, step) in steps.iter().enumerate() {
+        let Some(operator) = catalog.get(&step.key.text) else { continue };
+        let device = operator.copies_to.as_ref();
+        let device = device.and_then(|device| device(&step.key, &step.node, operator.main));
+        // What is between them changes batches where they are.
+        if let (Some(device), Some(last)) = (device, last)
+            && device.host_pool().is_pinned()
+        {
+            devices[last] = Some(device);
+        }
+        if operator.allocates {
+            last = Some(number);
+        }
     }
+    devices
 }

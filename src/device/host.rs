@@ -32,12 +32,12 @@ impl Device for Host {
     }
 
     fn open_lane(&self, worker: &Worker) -> Result<Box<dyn Lane>> {
-        Ok(Box::new(HostLane { device: self.clone(), worker: worker.clone() }))
+        Ok(Box::new(HostLane { device: Arc::new(self.clone()), worker: worker.clone() }))
     }
 }
 
 struct HostLane {
-    device: Host,
+    device: Arc<Host>,
     worker: Worker,
 }
 
@@ -49,7 +49,8 @@ impl HostLane {
             DeviceTensor::new(spec, Box::new(HostMemory(data)))
         };
         let tensors = tensors.into_iter().map(put).collect();
-        DeviceBatch::new(Arc::new(self.device.clone()), tensors, windows)
+        let device: Arc<Host> = Arc::clone(&self.device);
+        DeviceBatch::new(device, tensors, windows)
     }
 }
 
@@ -75,7 +76,7 @@ impl Lane for HostLane {
         let done = match how {
             Transform::Normalize(stats) => ops::normalize(stats.clone())(batch)?,
             Transform::Cast(to) => ops::cast(*to, pool)(batch)?,
-            Transform::Flip(_) | Transform::Crop(_) => ops::picked(batch, how.picks(), pool)?,
+            Transform::Pick(pick) => ops::picked(batch, pick, pool)?,
             Transform::Kernel(kernel) => {
                 let name = &kernel.name;
                 return Err(format!(

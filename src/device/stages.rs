@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Device, DeviceBatch, Kernel, Lane, Transform, with};
 use crate::fault::{BoxError, Result};
 use crate::item::{Batch, DType};
-use crate::ops::Stats;
+use crate::ops::{Pick, Stats};
 use crate::stage::Worker;
 use crate::store::zarr::Span;
 use crate::work::{Staged, Work};
@@ -56,14 +56,14 @@ pub fn cast(to: DType) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>>
 
 /// A device stage that turns dimensions around, where the batch is.
 pub fn flip(dims: Vec<String>) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
-    transform("flip", Transform::Flip(dims))
+    transform("flip", Transform::Pick(Pick::Flip(dims)))
 }
 
 /// A device stage that cuts a box out of all tensors, where the batch is.
 pub fn crop(
     ranges: BTreeMap<String, Span>,
 ) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
-    transform("crop", Transform::Crop(ranges))
+    transform("crop", Transform::Pick(Pick::Crop(ranges)))
 }
 
 /// A device stage that runs a kernel of one's own on a GPU.

@@ -1,7 +1,5 @@
 //! What device stages do to the tensors of a batch. Says what; a device's lane knows how.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +7,6 @@ use super::CudaError;
 use crate::fault::Result;
 use crate::item::{DType, Spec};
 use crate::ops::{Pick, Stats, has_dims};
-use crate::store::zarr::Span;
 
 /// What a device stage does to a batch.
 #[derive(Clone, Debug)]
@@ -18,23 +15,10 @@ pub enum Transform {
     Normalize(Stats),
     /// Casts all variables to a type of floating point.
     Cast(DType),
-    /// Turns dimensions around.
-    Flip(Vec<String>),
-    /// Cuts a box out.
-    Crop(BTreeMap<String, Span>),
+    /// Cuts a box out, or turns dimensions around.
+    Pick(Pick),
     /// Runs somebody's own kernel.
     Kernel(Kernel),
-}
-
-impl Transform {
-    /// Which elements it takes, if that is what it says.
-    pub(crate) fn picks(&self) -> Pick<'_> {
-        match self {
-            Transform::Flip(dims) => Pick::Flip(dims),
-            Transform::Crop(ranges) => Pick::Crop(ranges),
-            _ => Pick::Flip(&[]),
-        }
-    }
 }
 
 /// A kernel of one's own, which changes the elements of tensors in place.
@@ -131,7 +115,7 @@ pub(crate) fn applies<'a>(
                 .into()),
             }
         }
-        Transform::Flip(_) | Transform::Crop(_) => Ok(has_dims(how.picks(), specs)?),
+        Transform::Pick(pick) => Ok(has_dims(pick, specs)?),
         Transform::Normalize(_) | Transform::Cast(_) => Ok(()),
     }
 }

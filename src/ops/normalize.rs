@@ -97,6 +97,13 @@ pub fn normalize(stats: Stats) -> impl Fn(Batch) -> Result<Batch, NormalizeError
     }
 }
 
+impl MeanStd {
+    /// Whether numbers that are normalized with it are numbers.
+    pub(crate) fn makes_numbers(self) -> bool {
+        self.std.is_finite() && self.std != 0.0 && self.mean.is_finite()
+    }
+}
+
 impl Stats {
     /// Those of the tensor `name` of a batch that begins with `window`.
     pub(crate) fn of(
@@ -114,7 +121,7 @@ impl Stats {
             }
         };
         of.and_then(|of| match of {
-            MeanStd { mean, std } if std.is_finite() && std != 0.0 && mean.is_finite() => Ok(of),
+            of if of.makes_numbers() => Ok(of),
             MeanStd { mean, std } => {
                 Err(format!("a mean of {mean} and a deviation of {std} make no numbers"))
             }

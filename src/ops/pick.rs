@@ -11,13 +11,13 @@ use crate::store::zarr::Span;
 /// Dimensions that a tensor can have here.
 const DIMS: usize = 8;
 
-/// Which elements of a tensor are taken.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Pick<'a> {
+/// Which elements of tensors are taken.
+#[derive(Clone, Debug)]
+pub enum Pick {
     /// All, with these dimensions turned around.
-    Flip(&'a [String]),
+    Flip(Vec<String>),
     /// Those of a box.
-    Crop(&'a BTreeMap<String, Span>),
+    Crop(BTreeMap<String, Span>),
 }
 
 /// A tensor that can't be cropped or flipped.
@@ -68,7 +68,7 @@ pub(crate) struct Picked {
 
 impl Picked {
     /// None if the tensor stays as it is.
-    pub(crate) fn of(spec: &Spec, pick: Pick<'_>) -> Result<Option<Self>, PickError> {
+    pub(crate) fn of(spec: &Spec, pick: &Pick) -> Result<Option<Self>, PickError> {
         if spec.shape.len() > DIMS {
             return Err(PickError::TooManyDims { tensor: spec.clone() });
         }
@@ -94,7 +94,7 @@ impl Picked {
 }
 
 /// The entries taken along a dimension, and whether they are turned around.
-fn along(spec: &Spec, dim: usize, pick: Pick<'_>) -> Result<(u64, u64, bool), PickError> {
+fn along(spec: &Spec, dim: usize, pick: &Pick) -> Result<(u64, u64, bool), PickError> {
     let (name, extent) = (&*spec.dims[dim], spec.shape[dim]);
     match pick {
         Pick::Flip(dims) => Ok((0, extent, dims.iter().any(|dim| dim == name))),
@@ -111,7 +111,7 @@ fn along(spec: &Spec, dim: usize, pick: Pick<'_>) -> Result<(u64, u64, bool), Pi
 
 /// Refuses dimensions that no tensor has.
 pub(crate) fn has_dims<'a>(
-    pick: Pick<'_>,
+    pick: &Pick,
     specs: impl Iterator<Item = &'a Spec> + Clone,
 ) -> Result<(), PickError> {
     let there = |dim: &str| specs.clone().any(|spec| spec.dims.iter().any(|d| **d == *dim));
@@ -134,8 +134,8 @@ pub fn crop(
     ranges: BTreeMap<String, Span>,
     pool: &Pool,
 ) -> impl Fn(Batch) -> Result<Batch, PickError> + Send + Sync + use<> {
-    let pool = pool.clone();
-    move |batch| picked(batch, Pick::Crop(&ranges), &pool)
+    let (pick, pool) = (Pick::Crop(ranges), pool.clone());
+    move |batch| picked(batch, &pick, &pool)
 }
 
 /// Turns dimensions of all tensors of a batch around, into memory from `pool`: for a cpu stage.
@@ -143,11 +143,11 @@ pub fn flip(
     dims: Vec<String>,
     pool: &Pool,
 ) -> impl Fn(Batch) -> Result<Batch, PickError> + Send + Sync + use<> {
-    let pool = pool.clone();
-    move |batch| picked(batch, Pick::Flip(&dims), &pool)
+    let (pick, pool) = (Pick::Flip(dims), pool.clone());
+    move |batch| picked(batch, &pick, &pool)
 }
 
-pub(crate) fn picked(batch: Batch, pick: Pick<'_>, pool: &Pool) -> Result<Batch, PickError> {
+pub(crate) fn picked(batch: Batch, pick: &Pick, pool: &Pool) -> Result<Batch, PickError> {
     has_dims(pick, batch.tensors().iter().map(Tensor::spec))?;
     let (tensors, windows) = batch.into_parts();
     let tensors = tensors.into_iter().map(|tensor| match Picked::of(tensor.spec(), pick)? {
@@ -167,7 +167,7 @@ pub(crate) fn picked(batch: Batch, pick: Pick<'_>, pool: &Pool) -> Result<Batch,
 }
 
 /// Copies elements of as many bytes as `T` has.
-fn copy<T: bytemuck::Pod>(from: &Tensor, to: &mut Tensor, pick: Pick<'_>) {
+fn copy<T: bytemuck::Pod>(from: &Tensor, to: &mut Tensor, pick: &Pick) {
     let shape = |spec: &Spec| IxDyn(&spec.shape.iter().map(|&n| n as usize).collect::<Vec<_>>());
     let spec = from.spec();
     let elements = bytemuck::cast_slice::<u8, T>(from.bytes());

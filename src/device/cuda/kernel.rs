@@ -14,30 +14,10 @@ pub const KERNELS: &str = include_str!("../kernels/kernels.ptx");
 /// Threads of a block of our kernels.
 pub(super) const BLOCK: u32 = 256;
 
-/// Our kernels on one GPU.
-pub(super) struct Kernels(Module);
-
-impl Kernels {
-    pub(super) fn load(context: &Arc<Context>) -> Result<Self, CudaError> {
-        Ok(Kernels(Module::load(context, KERNELS)?))
-    }
-
-    pub(super) fn built_in(&self) -> &Module {
-        &self.0
-    }
-}
-
 /// A user's kernel on one GPU.
-pub(super) struct Compiled {
-    pub(super) module: Module,
-}
-
-impl Compiled {
-    pub(super) fn new(context: &Arc<Context>, kernel: &Kernel) -> Result<Self, CudaError> {
-        kernel.check()?;
-        let ptx = to_ptx(kernel)?;
-        Ok(Compiled { module: Module::load(context, &ptx)? })
-    }
+pub(super) fn compiled(context: &Arc<Context>, kernel: &Kernel) -> Result<Module, CudaError> {
+    kernel.check()?;
+    Module::load(context, &to_ptx(kernel)?)
 }
 
 /// The kernel's PTX: as it is given, or compiled from CUDA source by NVRTC, which needs no GPU.

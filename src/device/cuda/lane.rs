@@ -4,9 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::driver::{Argument, Event, Stream, Upload};
+use super::driver::{Argument, Event, Module, Stream, Upload};
 use super::error::CudaError;
-use super::kernel::Compiled;
 use super::memory::CudaMemory;
 use super::{Cuda, kernel};
 use crate::device::transform::{Kernel, NotHere, Transform, applies};
@@ -25,7 +24,8 @@ pub(super) struct CudaLane {
     cuda: Arc<Cuda>,
     stream: Stream,
     under_way: VecDeque<UnderWay>,
-    compiled: Option<(Kernel, Compiled)>,
+    /// The kernel of a user that was compiled last.
+    compiled: Option<(Kernel, Module)>,
     worker: Worker,
     /// Tensors of the batch at hand.
     per_batch: usize,
@@ -135,13 +135,7 @@ impl CudaLane {
                     Argument::U64(n),
                 ];
                 arguments.extend_from_slice(last);
-                self.cuda.kernels.built_in().launch(
-                    &self.stream,
-                    kernel,
-                    n,
-                    kernel::BLOCK,
-                    &mut arguments,
-                )?;
+                self.cuda.kernels.launch(&self.stream, kernel, n, kernel::BLOCK, &mut arguments)?;
                 Ok(((), Arc::new(self.stream.record()?)))
             },
         )?;
@@ -162,7 +156,7 @@ impl CudaLane {
                 let out = crate::ops::cast_spec(&spec, *to)?;
                 self.made(&tensor, out, &format!("cast_{}_{to}", spec.dtype), &[])
             }
-            Transform::Flip(_) | Transform::Crop(_) => match Picked::of(&spec, how.picks())? {
+            Transform::Pick(pick) => match Picked::of(&spec, pick)? {
                 None => Ok(tensor),
                 Some(picked) => {
                     let Picked { spec: out, offset, shape, strides } = picked;
@@ -187,13 +181,7 @@ impl CudaLane {
                 self.in_place(&mut tensor, |lane, address, n| {
                     let mut arguments = vec![Argument::Address(address), Argument::U64(n)];
                     arguments.extend_from_slice(&rest);
-                    lane.cuda.kernels.built_in().launch(
-                        &lane.stream,
-                        name,
-                        n,
-                        kernel::BLOCK,
-                        &mut arguments,
-                    )
+                    lane.cuda.kernels.launch(&lane.stream, name, n, kernel::BLOCK, &mut arguments)
                 })?;
                 Ok(tensor)
             }
@@ -201,16 +189,10 @@ impl CudaLane {
             Transform::Kernel(kernel) => {
                 self.compile(kernel)?;
                 self.in_place(&mut tensor, |lane, address, n| {
-                    let (_, compiled) = lane.compiled.as_ref().expect("compiled above");
+                    let (_, module) = lane.compiled.as_ref().expect("compiled above");
                     let mut arguments = vec![Argument::Address(address), Argument::U64(n)];
                     arguments.extend(kernel.numbers.iter().map(|&number| Argument::F32(number)));
-                    compiled.module.launch(
-                        &lane.stream,
-                        &kernel.name,
-                        n,
-                        kernel.block,
-                        &mut arguments,
-                    )
+                    module.launch(&lane.stream, &kernel.name, n, kernel.block, &mut arguments)
                 })?;
                 Ok(tensor)
             }
@@ -236,7 +218,7 @@ impl CudaLane {
 
     fn compile(&mut self, kernel: &Kernel) -> Result<(), CudaError> {
         if self.compiled.as_ref().is_none_or(|(compiled, _)| compiled != kernel) {
-            self.compiled = Some((kernel.clone(), Compiled::new(&self.cuda.context, kernel)?));
+            self.compiled = Some((kernel.clone(), kernel::compiled(&self.cuda.context, kernel)?));
         }
         Ok(())
     }
@@ -292,18 +274,18 @@ impl Lane for CudaLane {
 
     fn download(&mut self, batch: DeviceBatch) -> Result<Batch> {
         let (_, tensors, windows) = batch.into_parts();
-        let mut on_host = Vec::with_capacity(tensors.len());
-        for tensor in &tensors {
+        let take = |tensor: &DeviceTensor| Tensor::take(&self.cuda.host, tensor.spec().clone());
+        let mut on_host: Vec<_> = tensors.iter().map(take).collect();
+        let mut copies = Vec::with_capacity(tensors.len());
+        for (tensor, to) in tensors.iter().zip(&mut on_host) {
             let memory = self.here(tensor)?;
             memory.enter(&self.stream)?;
-            let mut out = Tensor::take(&self.cuda.host, tensor.spec().clone());
-            let from = self.stream.record()?;
-            self.stream.download(memory.block(), out.bytes_mut())?;
-            let until = self.stream.record()?;
-            until.reached()?;
-            self.meter().copied(until.since(&from)?, out.spec().bytes());
-            on_host.push(out);
+            copies.push((memory.block(), to.bytes_mut()));
         }
-        Ok(Batch::new(on_host, windows))
+        let from = self.stream.record()?;
+        let until = self.stream.download(&mut copies)?;
+        let batch = Batch::new(on_host, windows);
+        self.meter().copied(until.since(&from)?, batch.bytes());
+        Ok(batch)
     }
 }

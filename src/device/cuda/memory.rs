@@ -157,7 +157,8 @@ impl Memory for CudaMemory {
     fn download(&self, to: &mut [u8]) -> Result<()> {
         let stream = Stream::new(&self.blocks.context)?;
         self.enter(&stream)?;
-        Ok(stream.download(self.block(), to)?)
+        stream.download(&mut [(self.block(), to)])?;
+        Ok(())
     }
 
     fn as_cuda(&self) -> Option<&CudaMemory> {

@@ -28,7 +28,6 @@ use driver::{Context, Pinned};
 pub use error::CudaError;
 pub(crate) use exported::Exported;
 pub use kernel::KERNELS;
-use kernel::Kernels;
 use lane::CudaLane;
 use memory::Blocks;
 pub use memory::{CudaMemory, View};
@@ -45,7 +44,8 @@ pub struct Cuda {
     context: Arc<Context>,
     host: Pool,
     blocks: Arc<Blocks>,
-    kernels: Kernels,
+    /// Ours.
+    kernels: Module,
     timeline: Timeline,
     /// This, for the batches that are on it.
     this: Weak<Cuda>,
@@ -70,7 +70,7 @@ pub fn open(ordinal: usize) -> Result<Arc<Cuda>, CudaError> {
         return Ok(cuda);
     }
     let context = Context::open(ordinal)?;
-    let kernels = Kernels::load(&context)?;
+    let kernels = Module::load(&context, KERNELS)?;
     let pinned = Arc::clone(&context);
     let host = Pool::pinned(move |bytes| Ok(Box::new(Pinned::new(&pinned, bytes)?)));
     let cuda = Arc::new_cyclic(|this| Cuda {

@@ -90,19 +90,24 @@ impl Stream {
         upload.and_then(|()| Ok(Upload { from, done: Arc::new(self.record()?) }))
     }
 
-    /// Copies the beginning of `from` to `to`, and waits for it.
+    /// Copies the beginning of each block to the bytes beside it, and waits; gives the moment at which
+    /// all were there.
     pub(in crate::device::cuda) fn download(
         &self,
-        from: &Block,
-        to: &mut [u8],
-    ) -> Result<(), CudaError> {
-        assert!(to.len() <= from.bytes, "a block is as long as what is copied from it");
+        copies: &mut [(&Block, &mut [u8])],
+    ) -> Result<Event, CudaError> {
         self.context.bind()?;
-        // SAFETY: the bytes stay borrowed until the copy is done: below, or where the stream is
-        // told to end when nobody can tell.
-        let copied = unsafe { result::memcpy_dtoh_async(to, from.address(), self.raw) };
-        copied.map_err(|error| failed("copying from the GPU", error))?;
-        self.record().and_then(|done| done.reached()).inspect_err(|_| self.end())
+        let mut told = Ok(());
+        for (from, to) in copies {
+            assert!(to.len() <= from.bytes, "a block is as long as what is copied from it");
+            // SAFETY: the bytes stay borrowed until all copies are done: below, or where the stream is
+            // told to end when nobody can tell.
+            let copied = unsafe { result::memcpy_dtoh_async(to, from.address(), self.raw) };
+            told = told.and(copied.map_err(|error| failed("copying from the GPU", error)));
+        }
+        let done = told.and_then(|()| self.record());
+        let done = done.and_then(|done| done.reached().map(|()| done));
+        done.inspect_err(|_| self.end())
     }
 
     /// Waits until everything that it was told is done: only where the stream ends.
