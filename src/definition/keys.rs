@@ -71,7 +71,9 @@ type Read<T> = Result<T, String>;
 pub(super) fn when(node: &Node) -> Read<bool> {
     match &node.value {
         Value::Bool(is) => Ok(*is),
-        Value::Text(text) if text == "gpu" => Ok(crate::device::auto().name() != "host"),
+        Value::Text(text) if text == "gpu" => {
+            Ok(crate::device::cuda::count().is_ok_and(|gpus| gpus > 0))
+        }
         Value::Unknown => Ok(true),
         _ => Err(format!(
             "it is {}: write `gpu` (there only where a GPU is), true, false, or a variable of type \
