@@ -81,15 +81,14 @@ impl<T: Send + 'static> Running<T> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    /// Takes everything that is left and closes.
+    /// Takes everything that is left and [closes](Self::close), whether it ended well or not.
     ///
     /// # Errors
     /// The run's failure.
     pub fn drain(mut self) -> Result<RunStats, Fault> {
-        for item in self.by_ref() {
-            drop(item?);
-        }
-        Ok(self.close())
+        let fault = self.by_ref().find_map(Result::err);
+        let stats = self.close();
+        fault.map_or(Ok(stats), Err)
     }
 
     /// Ends the run and returns when nothing of it is left: no task, thread or socket. A run that

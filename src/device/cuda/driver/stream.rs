@@ -85,9 +85,16 @@ impl Stream {
         // SAFETY: `Upload` keeps the bytes, unchanged and in place, until the copy is done. The
         // block's memory outlives it, as freeing waits for all work of the GPU.
         let copied = unsafe { result::memcpy_htod_async(to.address(), &from[..], self.raw) };
-        let upload = copied.map_err(|error| failed("copying to the GPU", error));
-        // Without an event nobody could tell when the bytes may be used again: then they never are.
-        upload.and_then(|()| Ok(Upload { from, done: Arc::new(self.record()?) }))
+        let copied = copied.map_err(|error| failed("copying to the GPU", error));
+        match copied.and_then(|()| self.record()) {
+            Ok(done) => Ok(Upload { from, done: Arc::new(done) }),
+            Err(error) => {
+                // Without an event nobody can tell when the copy is done but the end of all work.
+                self.end();
+                drop(ManuallyDrop::into_inner(from));
+                Err(error)
+            }
+        }
     }
 
     /// Copies the beginning of each block to the bytes beside it, and waits; gives the moment at which
