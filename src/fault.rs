@@ -73,14 +73,7 @@ impl Fault {
     }
 
     pub(crate) fn panic(payload: Box<dyn Any + Send>) -> Self {
-        let message = match payload.downcast::<&'static str>() {
-            Ok(text) => (*text).to_owned(),
-            Err(payload) => match payload.downcast::<String>() {
-                Ok(text) => *text,
-                Err(_) => "a panic without a message".to_owned(),
-            },
-        };
-        Fault::new(Cause::Panic(message))
+        Fault::new(Cause::Panic(panic_message(payload)))
     }
 
     pub(crate) fn timeout(limit: Duration) -> Self {
@@ -321,4 +314,14 @@ pub enum WorkersError {
         /// What the machine said.
         error: String,
     },
+}
+/// What a panic said.
+pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    match payload.downcast::<&'static str>() {
+        Ok(text) => (*text).to_owned(),
+        Err(payload) => match payload.downcast::<String>() {
+            Ok(text) => *text,
+            Err(_) => "a panic without a message".to_owned(),
+        },
+    }
 }
