@@ -250,7 +250,7 @@ pub enum PlanError {
     /// A stage needs items that are grouped.
     #[error(
         "`{0}` by chunks needs windows as the store gives them: put `shard`, `take` and `skip` behind \
-         it; windows chosen by `keep` are shuffled in full"
+         it"
     )]
     NeedsGroups(String),
     /// The machine refused something that a run needs.

@@ -176,6 +176,10 @@ impl Dataset {
         let axes: Vec<_> = axes.collect();
         let groups = Groups::beginning(axes.iter().copied());
         let bytes = self.bytes_of_group(&groups);
+        let groups = match &self.kept {
+            Some(kept) => kept.groups(&axes, &self.axes),
+            None => groups,
+        };
         // Half the budget: while some groups are used up, the next ones come in.
         let budget = self.cache.as_ref().map_or(0, |cache| cache.budget());
         groups.mixing(budget / 2 / bytes.max(1))
