@@ -73,14 +73,7 @@ impl Fault {
     }
 
     pub(crate) fn panic(payload: Box<dyn Any + Send>) -> Self {
-        let message = match payload.downcast::<&'static str>() {
-            Ok(text) => (*text).to_owned(),
-            Err(payload) => match payload.downcast::<String>() {
-                Ok(text) => *text,
-                Err(_) => "a panic without a message".to_owned(),
-            },
-        };
-        Fault::new(Cause::Panic(message))
+        Fault::new(Cause::Panic(panic_message(payload)))
     }
 
     pub(crate) fn timeout(limit: Duration) -> Self {
@@ -257,7 +250,7 @@ pub enum PlanError {
     /// A stage needs items that are grouped.
     #[error(
         "`{0}` by chunks needs windows as the store gives them: put `shard`, `take` and `skip` behind \
-         it; windows chosen by `keep` are shuffled in full"
+         it"
     )]
     NeedsGroups(String),
     /// The machine refused something that a run needs.
@@ -321,4 +314,14 @@ pub enum WorkersError {
         /// What the machine said.
         error: String,
     },
+}
+/// What a panic said.
+pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    match payload.downcast::<&'static str>() {
+        Ok(text) => (*text).to_owned(),
+        Err(payload) => match payload.downcast::<String>() {
+            Ok(text) => *text,
+            Err(_) => "a panic without a message".to_owned(),
+        },
+    }
 }

@@ -1,5 +1,6 @@
 //! `plan`: what one pass over a pipeline's windows will cost, without reading any data.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -71,6 +72,16 @@ fn json(plan: &Plan, link: Option<(f64, Duration)>) -> serde_json::Value {
     json
 }
 
+/// Of which dimensions the nearest entries are taken.
+fn nearest(dims: &BTreeMap<String, String>) -> String {
+    let dims: Vec<_> =
+        dims.iter().map(|(dim, far)| format!("{dim} (at most {far} away)")).collect();
+    match &dims[..] {
+        [] => String::new(),
+        dims => format!(", nearest in {}", dims.join(", ")),
+    }
+}
+
 fn text(plan: &Plan, link: Option<(f64, Duration)>) -> String {
     let mut lines = Vec::new();
     let mut line = |name: &str, text: String| lines.push(format!("{name:14}{text}\n"));
@@ -79,11 +90,12 @@ fn text(plan: &Plan, link: Option<(f64, Duration)>) -> String {
         line(
             &variable.name,
             format!(
-                "{} ({}) in chunks of {}, windows of {}",
+                "{} ({}) in chunks of {}, windows of {}{}",
                 by(&variable.shape),
                 variable.dims.join(", "),
                 by(&variable.chunk),
-                by(&variable.window)
+                by(&variable.window),
+                nearest(&variable.nearest)
             ),
         );
     }

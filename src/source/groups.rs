@@ -1,5 +1,8 @@
 //! Items that are best visited together, and random orders that do so.
 
+use std::sync::Arc;
+
+use super::chosen::{Chosen, Shuffled};
 use crate::flow::Permutation;
 use crate::item::mix;
 
@@ -12,6 +15,8 @@ pub struct Groups {
     axes: Vec<Axis>,
     len: u64,
     mixed: u64,
+    /// Places beside the axes, of which not all are there; one if all are.
+    chosen: Arc<Chosen>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,13 +77,29 @@ impl Groups {
             })
             .collect();
         let len = axes.iter().map(|axis| axis.count).try_fold(1, u64::checked_mul);
-        Groups { axes, len: len.expect("the items can be counted"), mixed: 16 }
+        Groups {
+            axes,
+            len: len.expect("the items can be counted"),
+            mixed: 16,
+            chosen: Arc::new(Chosen::one()),
+        }
     }
 
     /// How many groups are mixed with each other at a time, unless a shuffle says otherwise: as many
     /// as what they hold fits into memory at once. 16 if nothing is said.
     pub fn mixing(self, groups: u64) -> Self {
         Groups { mixed: groups.max(1), ..self }
+    }
+
+    /// The same for places of which not all are there: the `i`-th one belongs with those of the same
+    /// `group(i)`. Items are then numbered with the places running fastest, `places` of them, and the
+    /// axes behind them as before.
+    ///
+    /// # Panics
+    /// If there are more than 2^32 places, or more than 2^64 items.
+    pub fn choosing(self, places: u64, group: impl Fn(u64) -> u64) -> Self {
+        let len = self.len.checked_mul(places).expect("the items can be counted");
+        Groups { len, chosen: Arc::new(Chosen::new(places, group)), ..self }
     }
 
     /// How many items there are.
@@ -93,7 +114,7 @@ impl Groups {
 
     /// How many groups there are.
     pub fn count(&self) -> u64 {
-        self.axes.iter().map(Axis::groups).product()
+        self.axes.iter().map(Axis::groups).product::<u64>() * self.chosen.groups()
     }
 
     /// How many groups are mixed at a time if a shuffle does not say.
@@ -106,9 +127,11 @@ impl Groups {
         self.axes.iter().map(|axis| axis.per)
     }
 
-    /// The group of an item, numbered in row-major order.
+    /// The group of an item, numbered in row-major order; those of chosen places come first.
     pub fn of(&self, item: u64) -> u64 {
-        let (mut below, mut group) = (self.len, 0);
+        let places = self.chosen.len().max(1);
+        let (mut below, mut group) = (self.len / places, self.chosen.group(item % places));
+        let item = item / places;
         for axis in &self.axes {
             below /= axis.count;
             group = group * axis.groups() + axis.of(item / below % axis.count);
@@ -130,6 +153,9 @@ impl Groups {
 pub struct GroupOrder {
     classes: Vec<Class>,
     counts: Vec<u64>,
+    /// The groups of places, in an order of their own, which is gone through again and again: each
+    /// time each of them meets another group of the axes.
+    places: Shuffled,
     mixed: u64,
     seed: u64,
 }
@@ -167,10 +193,11 @@ impl GroupOrder {
             let seed = mix(seed, number as u64);
             let order = Permutation::new(count, seed);
             classes.push(Class { start, groups: count, items, order, seed, axes });
-            start += count * items;
+            start += count * items * groups.chosen.len();
         }
         let counts = groups.axes.iter().map(|axis| axis.count).collect();
-        GroupOrder { classes, counts, mixed: mixed.max(1), seed }
+        let places = Shuffled::new(Arc::clone(&groups.chosen), seed);
+        GroupOrder { classes, counts, places, mixed: mixed.max(1), seed }
     }
 
     /// The item at place `at`, which must be below the number of items.
@@ -178,13 +205,19 @@ impl GroupOrder {
         let class = self.classes.partition_point(|class| class.start <= at) - 1;
         let class = &self.classes[class];
         let at = at - class.start;
-        let block = class.items * self.mixed;
-        let (number, at) = (at / block, at % block);
-        let groups = self.mixed.min(class.groups - number * self.mixed);
+        // So many groups at a time are mixed: the block that this place lies in.
+        let number = self.places.group_at(at / class.items) / self.mixed;
+        let end = ((number + 1) * self.mixed).min(class.groups * self.places.groups());
+        let begin = self.places.before(number * self.mixed) * class.items;
+        let len = self.places.before(end) * class.items - begin;
         let seed = mix(class.seed ^ self.seed, number);
-        let at = Permutation::new(groups * class.items, seed).get(at);
-        let mut group = class.order.get(number * self.mixed + at / class.items);
-        let mut within = at % class.items;
+        let at = begin + Permutation::new(len, seed).get(at - begin);
+        let (round, turn, place) = self.places.get(at / class.items);
+        let order = match turn {
+            0 => class.order,
+            _ => Permutation::new(class.groups, mix(class.seed, turn)),
+        };
+        let (mut group, mut within) = (order.get(round), at % class.items);
         // From the last axis to the first, as the last one runs fastest.
         let (mut item, mut scale) = (0, 1);
         for (&(first, groups, items), count) in class.axes.iter().zip(&self.counts).rev() {
@@ -193,7 +226,7 @@ impl GroupOrder {
             item += place * scale;
             scale *= count;
         }
-        item
+        item * self.places.len() + place
     }
 }
 
@@ -230,6 +263,33 @@ mod tests {
                 let most = axes.iter().map(|(_, per, _)| per).product::<u64>() * mixed;
                 assert!(open.values().all(|(first, last)| (last - first) as u64 <= most));
             }
+        }
+    }
+
+    #[test]
+    fn of_chosen_places_every_item_comes_once_and_groups_stay_together() {
+        // Of 40 places in rows of 5 those that a mask would leave, in groups of different sizes.
+        let left: Vec<u64> = (0..40).filter(|place| place * place % 7 < 3 || *place > 33).collect();
+        for (axes, mixed) in [(vec![], 1), (vec![(10, 4, 3)], 3), (vec![(9, 4, 1), (5, 2, 0)], 4)] {
+            let groups = Groups::beginning(axes.clone());
+            let groups = groups.choosing(left.len() as u64, |i| left[i as usize] / 5);
+            let each = axes.iter().map(|(n, ..)| n).product::<u64>();
+            assert_eq!(groups.len(), each * left.len() as u64);
+            let order = GroupOrder::new(&groups, mixed, 7);
+            let items: Vec<_> = (0..groups.len()).map(|i| order.get(i)).collect();
+            let mut sorted = items.clone();
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(0..groups.len()), "{axes:?} {mixed}");
+            let mut open = std::collections::BTreeMap::new();
+            for (at, item) in items.iter().enumerate() {
+                open.entry(groups.of(*item)).or_insert((at, at)).1 = at;
+            }
+            assert_eq!(open.len() as u64, groups.count());
+            // Never more than `mixed` at a time have begun and have not ended.
+            let under_way = |at: &usize| {
+                open.values().filter(|(first, last)| (first..=last).contains(&at)).count() as u64
+            };
+            assert!((0..items.len()).all(|at| under_way(&at) <= mixed), "{axes:?} {mixed}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Where items come from.
 
+mod chosen;
 mod groups;
 mod index;
 mod iter;

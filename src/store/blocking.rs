@@ -30,8 +30,10 @@ impl Store {
             return keys.iter().map(read).collect();
         }
         self.blocking(async |client| {
-            let read =
-                async |key: &String| found(self.request(&client, key, &Part::Whole, most).await);
+            let read = async |key: &String| {
+                let ask = self.request(&client, key, &Part::Whole, most);
+                found(self.within_budget(key, ask).await)
+            };
             futures::stream::iter(keys).map(read).buffered(AT_ONCE).try_collect().await
         })
     }
@@ -45,7 +47,9 @@ impl Store {
     ) -> Result<Option<Bytes>, StoreError> {
         found(match self.0.place {
             Place::Local(_) => self.read_file(key, part, most),
-            _ => self.blocking(async |client| self.request(&client, key, part, most).await),
+            _ => self.blocking(async |client| {
+                self.within_budget(key, self.request(&client, key, part, most)).await
+            }),
         })
     }
 
@@ -65,7 +69,8 @@ impl Store {
             return keys.iter().map(size).collect();
         }
         self.blocking(async |client| {
-            let size = async |key: &String| found(self.head(&client, key).await);
+            let size =
+                async |key: &String| found(self.within_budget(key, self.head(&client, key)).await);
             futures::stream::iter(keys).map(size).buffered(FILES).try_collect().await
         })
     }

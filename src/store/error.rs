@@ -56,6 +56,26 @@ pub enum StoreError {
         /// Whether the same request may succeed later.
         transient: bool,
     },
+    /// A request failed and is not made again: too many of them are.
+    #[error(
+        "reading `{key}` from the store `{store}` failed: {why}; it is not tried again, as the retry \
+         budget is spent: {retries} of {requests} requests were made again, and {percent} % may be \
+         (option `retry_budget`)"
+    )]
+    RetriesSpent {
+        /// The store's URL.
+        store: String,
+        /// The object's key.
+        key: String,
+        /// What the store said last.
+        why: String,
+        /// Retries so far.
+        retries: u64,
+        /// Requests so far, without those.
+        requests: u64,
+        /// How many retries in a hundred requests there may be.
+        percent: u64,
+    },
     /// An object could not be written; nothing of it is there.
     #[error("writing `{key}` to the store `{store}` failed: {why}")]
     NotWritten {

@@ -11,6 +11,7 @@ mod pace;
 mod place;
 mod put;
 mod request;
+mod retries;
 pub mod sample;
 pub mod zarr;
 
@@ -27,8 +28,9 @@ use object_store::ObjectStore;
 pub(crate) use disk::Disk;
 pub(crate) use error::redacted;
 pub use error::{StoreError, is_transient};
-use pace::Pace;
+use pace::{Pace, Paced};
 use place::Place;
+use retries::Retries;
 
 use crate::item::Pool;
 use crate::trace::{self, Request};
@@ -53,6 +55,7 @@ struct Inner {
     place: Place,
     pool: Pool,
     pace: Arc<Pace>,
+    retries: Arc<Retries>,
     /// Whether what takes long is asked a second time.
     hedge: bool,
     asked: AtomicU64,
@@ -72,6 +75,10 @@ pub struct StoreStats {
     pub at_once: u64,
     /// Requests that were asked a second time because the answer took long.
     pub hedged: u64,
+    /// Requests for what had failed.
+    pub retried: u64,
+    /// Retries that were not made because their budget was spent.
+    pub retries_refused: u64,
 }
 
 /// Which part of an object.
@@ -99,6 +106,11 @@ impl Store {
     /// longer than 95 in 100 do is asked a second time, and the first answer that comes is taken.
     /// That makes 5 % more requests at most, and none while the store says that it is asked too much.
     ///
+    /// `retry_budget` says how many requests may be made again because they failed, as a share of all:
+    /// `10%` unless said otherwise, and 64 whatever the share. Beyond that a failure is an error at
+    /// once, so that a store that fails is not stormed. Answers that ask for fewer requests (429,
+    /// 503) are not counted: these are obeyed.
+    ///
     /// # Errors
     /// The URL or an option is not understood, or what its cloud needs is missing.
     pub fn open_with(url: &str, options: &StoreOptions) -> Result<Store, StoreError> {
@@ -112,14 +124,23 @@ impl Store {
                 return Err(StoreError::Open { url: error::redacted(url), why });
             }
         };
-        let (url, place) = place::open(url, &options, &pace)?;
+        let percent = match options.remove("retry_budget") {
+            None => retries::SHARE,
+            Some(text) => Retries::percent(&text).ok_or_else(|| {
+                let why = format!("its option `retry_budget` is `{text}`: write a share, `10%`");
+                StoreError::Open { url: error::redacted(url), why }
+            })?,
+        };
+        let retries = Arc::new(Retries::new(percent));
+        let (url, place) =
+            place::open(url, &options, &Paced(Arc::clone(&pace), Arc::clone(&retries)))?;
         let pace = match place {
             Place::Local(_) => Pace::new(FILES),
             Place::Remote(_) => pace,
         };
         // What is on this machine is not asked twice.
         let hedge = hedge && matches!(place, Place::Remote(_));
-        Ok(Store::new(url, place, pace, hedge))
+        Ok(Store::new(url, place, (pace, retries), hedge))
     }
 
     /// A store of the caller's own: whatever lies below `prefix` in `objects`. `name` is what it is
@@ -138,23 +159,33 @@ impl Store {
         };
         let prefix = object_store::path::Path::parse(prefix).map_err(why)?;
         let pace = Pace::new(REQUESTS);
-        Ok(Store::new(name.to_owned(), Place::given(objects, prefix), pace, false))
+        let retries = Arc::new(Retries::new(retries::SHARE));
+        let place = Place::given(objects, prefix);
+        Ok(Store::new(name.to_owned(), place, (pace, retries), false))
     }
 
-    fn new(url: String, place: Place, pace: Arc<Pace>, hedge: bool) -> Store {
+    fn new(
+        url: String,
+        place: Place,
+        (pace, retries): (Arc<Pace>, Arc<Retries>),
+        hedge: bool,
+    ) -> Store {
         let (pool, asked, read) = Default::default();
-        Store(Arc::new(Inner { url, place, pool, pace, hedge, asked, read }))
+        Store(Arc::new(Inner { url, place, pool, pace, retries, hedge, asked, read }))
     }
 
     /// What was asked of it so far, over all handles.
     pub fn stats(&self) -> StoreStats {
-        let Inner { asked, read, pace, .. } = &*self.0;
+        let Inner { asked, read, pace, retries, .. } = &*self.0;
+        let (retried, retries_refused) = retries.counts();
         StoreStats {
             requests: asked.load(Relaxed),
             bytes: read.load(Relaxed),
             throttled: pace.throttled(),
             at_once: pace.limit() as u64,
             hedged: pace.hedged(),
+            retried,
+            retries_refused,
         }
     }
 

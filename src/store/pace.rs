@@ -11,11 +11,15 @@ use async_trait::async_trait;
 use hdrhistogram::Histogram;
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    ReqwestConnector,
 };
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+use super::error::redacted;
+use super::retries::{Retries, may_send, went_wrong};
 
 /// No store is left alone for longer than this, whatever it asks for.
 const REST_MAX: Duration = Duration::from_secs(300);
@@ -195,13 +199,14 @@ impl Drop for Permit {
 }
 
 /// Connects clients that hear what the store says of its load.
-#[derive(Debug)]
-pub(super) struct Paced(pub(super) Arc<Pace>);
+#[derive(Clone, Debug)]
+pub(super) struct Paced(pub(super) Arc<Pace>, pub(super) Arc<Retries>);
 
 impl HttpConnector for Paced {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Listening { client, pace: Arc::clone(&self.0) }))
+        let (pace, retries) = (Arc::clone(&self.0), Arc::clone(&self.1));
+        Ok(HttpClient::new(Listening { client, pace, retries }))
     }
 }
 
@@ -209,15 +214,25 @@ impl HttpConnector for Paced {
 struct Listening {
     client: HttpClient,
     pace: Arc<Pace>,
+    retries: Arc<Retries>,
 }
 
 #[async_trait]
 impl HttpService for Listening {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let to = || format!("{} {}", request.method(), request.uri());
+        may_send(&self.retries, to).map_err(|why| HttpError::new(HttpErrorKind::Unknown, why))?;
         self.pace.rested().await;
         let cuts = self.pace.cuts();
-        let response = self.client.execute(request).await?;
-        if matches!(response.status().as_u16(), 429 | 503) {
+        let response = self.client.execute(request).await.inspect_err(|error| {
+            went_wrong(redacted(&error.to_string()), false);
+        })?;
+        let (status, throttled) =
+            (response.status(), matches!(response.status().as_u16(), 429 | 503));
+        if !status.is_success() {
+            went_wrong(format_args!("the store answered {status}"), throttled);
+        }
+        if throttled {
             let rest = response.headers().get("retry-after").and_then(|value| {
                 let value = value.to_str().ok()?.trim();
                 rest(value, SystemTime::now())

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use url::Url;
 
 use super::error::redacted;
-use super::pace::{Pace, Paced};
+use super::pace::Paced;
 use super::{StoreError, StoreOptions, sample};
 
 type Client = Arc<dyn ObjectStore>;
@@ -43,7 +43,7 @@ static MEMORY: LazyLock<Mutex<BTreeMap<String, Client>>> = LazyLock::new(Mutex::
 pub(super) fn open(
     url: &str,
     options: &StoreOptions,
-    pace: &Arc<Pace>,
+    pace: &Paced,
 ) -> Result<(String, Place), StoreError> {
     let shown = redacted(url);
     let wrong = |why: String| StoreError::Open { url: shown.clone(), why };
@@ -101,7 +101,7 @@ fn no_options(options: &StoreOptions) -> Result<(), String> {
 
 type Failure = Box<dyn std::error::Error>;
 
-fn http(url: Url, options: &StoreOptions, pace: &Arc<Pace>) -> Result<Place, Failure> {
+fn http(url: Url, options: &StoreOptions, pace: &Paced) -> Result<Place, Failure> {
     let mut client = ClientOptions::new().with_allow_http(true);
     for (key, value) in options {
         client = client.with_config(known::<ClientConfigKey>(key)?, value);
@@ -110,22 +110,17 @@ fn http(url: Url, options: &StoreOptions, pace: &Arc<Pace>) -> Result<Place, Fai
     root.set_path("");
     root.set_query(None);
     let prefix = Key::from_url_path(url.path())?;
-    let pace = Arc::clone(pace);
+    let pace = pace.clone();
     let connect = move || {
         let builder = HttpBuilder::new().with_url(root.as_str()).with_retry(retries());
-        let builder = builder.with_http_connector(Paced(Arc::clone(&pace)));
+        let builder = builder.with_http_connector(pace.clone());
         Ok(Arc::new(builder.with_client_options(client.clone()).build()?) as Client)
     };
     Place::remote(Box::new(connect), prefix, true)
 }
 
-fn cloud(
-    scheme: &str,
-    url: &Url,
-    options: &StoreOptions,
-    pace: &Arc<Pace>,
-) -> Result<Place, Failure> {
-    let paced = Paced(Arc::clone(pace));
+fn cloud(scheme: &str, url: &Url, options: &StoreOptions, pace: &Paced) -> Result<Place, Failure> {
+    let paced = pace.clone();
     let prefix = object_store::ObjectStoreScheme::parse(url)?.1;
     let address = url.as_str();
     let (connect, suffix_ranges): (Connect, _) = match scheme {

@@ -24,13 +24,13 @@ impl Store {
             return on_a_blocking_thread(move || store.read_file(&key, &part, most)).await;
         }
         let client = self.0.place.client().map_err(|error| self.failed(key, &error))?;
-        self.request(client, key, &part, most).await
+        self.within_budget(key, self.request(client, key, &part, most)).await
     }
 
     /// Bytes in the object at `key`.
     pub(crate) async fn size(&self, key: &str) -> Result<u64, StoreError> {
         let client = self.0.place.client().map_err(|error| self.failed(key, &error))?;
-        self.head(client, key).await
+        self.within_budget(key, self.head(client, key)).await
     }
 
     pub(super) async fn head(

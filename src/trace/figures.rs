@@ -168,6 +168,12 @@ pub(crate) fn figures(stats: &RunStats) -> Vec<Figure> {
             whole(|stage| stage.traffic.throttled),
         ),
         counter(
+            "forebay_retries_refused",
+            None,
+            "Failed requests that were not made again, as the store's retry budget was spent",
+            whole(|stage| stage.traffic.retries_refused),
+        ),
+        counter(
             "forebay_consumer_items",
             None,
             "Items that the consumer received",

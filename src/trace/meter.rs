@@ -279,6 +279,7 @@ impl Meter {
                 requests: self.outside.requests.load(Relaxed),
                 bytes: self.outside.bytes.load(Relaxed),
                 throttled: self.outside.throttled.load(Relaxed),
+                retries_refused: self.outside.retries_refused.load(Relaxed),
                 fetched: self.outside.fetched.load(Relaxed),
                 used: self.outside.used.load(Relaxed),
             },

@@ -44,7 +44,7 @@ pub use live::live;
 pub(crate) use log::CallRecord;
 pub(crate) use meter::{Meter, together};
 pub use outside::{Request, request, throttled};
-pub(crate) use outside::{fetched, used, working_for};
+pub(crate) use outside::{fetched, retry_refused, used, working_for};
 pub(crate) use process::forget_most_memory;
 pub use prometheus::{MetricsFormat, metrics_text};
 pub(crate) use receipt::receipt;

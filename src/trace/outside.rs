@@ -29,6 +29,7 @@ pub(crate) struct Outside {
     pub(crate) requests: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) throttled: AtomicU64,
+    pub(crate) retries_refused: AtomicU64,
     pub(crate) fetched: AtomicU64,
     pub(crate) used: AtomicU64,
 }
@@ -100,6 +101,13 @@ pub fn throttled() {
     if let Ok(here) = HERE.try_with(Here::clone) {
         here.meter.outside.throttled.fetch_add(1, Relaxed);
         tracing::debug!(target: "forebay::item", stage = here.meter.id, "asked to ask less");
+    }
+}
+
+/// Says that the call at hand did not ask again for what failed: too much is asked again already.
+pub(crate) fn retry_refused() {
+    if let Ok(here) = HERE.try_with(Here::clone) {
+        here.meter.outside.retries_refused.fetch_add(1, Relaxed);
     }
 }
 

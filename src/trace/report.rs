@@ -70,7 +70,7 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
         write_to(&mut out, format_args!("  {change}: about {per_s} items/s (+{more})\n"));
     }
     for StageStats { id, traffic, .. } in &stats.stages {
-        let Traffic { requests, bytes: read, throttled, .. } = traffic;
+        let Traffic { requests, bytes: read, throttled, retries_refused, .. } = traffic;
         if *requests > 0 {
             let each = bytes(*read as f64 / *requests as f64);
             let (requests, read) = (count(*requests), bytes(*read as f64));
@@ -85,6 +85,10 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
             if *throttled > 0 {
                 let times = count(*throttled);
                 write_to(&mut out, format_args!("; {times} times it was told to ask less"));
+            }
+            if *retries_refused > 0 {
+                let times = count(*retries_refused);
+                write_to(&mut out, format_args!("; {times} times its retry budget was spent"));
             }
             out.push('\n');
         }

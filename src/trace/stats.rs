@@ -184,6 +184,7 @@ impl StageStats {
             (&mut self.traffic.requests, earlier.traffic.requests),
             (&mut self.traffic.bytes, earlier.traffic.bytes),
             (&mut self.traffic.throttled, earlier.traffic.throttled),
+            (&mut self.traffic.retries_refused, earlier.traffic.retries_refused),
             (&mut self.traffic.fetched, earlier.traffic.fetched),
             (&mut self.traffic.used, earlier.traffic.used),
         ];
@@ -291,6 +292,10 @@ pub struct Traffic {
     pub bytes: u64,
     /// How often the answer was to ask less.
     pub throttled: u64,
+    /// How often a request that had failed was not made again because the store's retry budget was
+    /// spent.
+    #[serde(default)]
+    pub retries_refused: u64,
     /// Bytes of the chunks that were fetched, decoded.
     #[serde(default)]
     pub fetched: u64,

@@ -217,6 +217,54 @@ fn what_was_read_is_kept_on_disk() {
     }
 }
 
+/// However much of a store fails, it is asked again for a tenth of its requests at most, and for the
+/// first few.
+#[test]
+fn a_store_that_fails_is_not_stormed() {
+    const CHUNKS: u64 = 400;
+    let shape = [CHUNKS, 2, 2];
+    let server = Server::start(store(&["t2m"], &v3(shape, [1, 2, 2], &json!([bytes()]))));
+    let read = |budget: &str, on_error: OnError| {
+        let options: StoreOptions = [("retry_budget".to_owned(), budget.to_owned())].into();
+        let store = Store::open_with(&server.url, &options).expect("opens");
+        let windows = zarr::windows(&store, &spec(&["t2m"], &[("time", 1)])).expect("windows");
+        server.requests();
+        let fetch = io::map("fetch", zarr::fetch::<Window>).workers(16).on_error(on_error);
+        let mut run = Pipeline::from(windows).then(fetch).run().expect("runs");
+        let fault = run.by_ref().find_map(Result::err);
+        let stats = run.stats();
+        run.close();
+        let of_chunks = server.requests().iter().filter(|request| request.contains("/c/")).count();
+        (stats, store.stats(), of_chunks as u64, fault)
+    };
+    // A few failures are made good.
+    server.fail(5);
+    let (stats, asked, requests, _) = read("10%", OnError::Fail);
+    assert_eq!((stats.items, asked.retries_refused), (CHUNKS, 0));
+    assert!(asked.retried > 0 && requests == CHUNKS + asked.retried, "{asked:?}, {requests}");
+    // Of most requests failing only so many: 64, and a tenth of those for each chunk and for the
+    // metadata before.
+    server.fail(80);
+    let (stats, asked, requests, _) = read("10%", OnError::skip());
+    assert_eq!(stats.items + stats.skipped, CHUNKS);
+    assert_eq!(requests, CHUNKS + asked.retried);
+    assert!((64 + 40..=64 + 42).contains(&asked.retried), "{asked:?}");
+    assert_eq!(stats.stages[1].traffic.retries_refused, asked.retries_refused);
+    assert!(asked.retries_refused > 200, "{asked:?}");
+    // Without a budget each is asked for four times, and the error says what would help.
+    let (_, asked, _, _) = read("100%", OnError::skip());
+    assert!(asked.retried > 2 * (64 + 42), "{asked:?}");
+    server.fail(100);
+    let (_, _, requests, fault) = read("0%", OnError::skip_up_to(30));
+    assert!(requests <= CHUNKS + 64, "{requests}");
+    let text = fault.expect("too many").to_string();
+    assert!(text.contains("500 Internal Server Error"), "{text}");
+    assert!(text.contains("the retry budget is spent: 64 of"), "{text}");
+    let options: StoreOptions = [("retry_budget".to_owned(), "some".to_owned())].into();
+    let told = Store::open_with(&server.url, &options).expect_err("refused").to_string();
+    assert!(told.contains("write a share, `10%`"), "{told}");
+}
+
 /// What came before a connection broke is not asked for again.
 #[test]
 fn a_broken_response_goes_on_where_it_broke() {

@@ -5,6 +5,7 @@ mod fixture;
 mod fuzz;
 mod hostile;
 mod layouts;
+mod nearest;
 mod once;
 mod packed;
 mod plan;

@@ -149,6 +149,81 @@ fn runs_that_end_early_leave_the_chunks_to_others() {
     assert_eq!(store.pool().stats().lent_bytes, 0);
 }
 
+/// Windows that a mask leaves are grouped by chunks, too: each chunk that any of them wants is fetched
+/// once, and none that no window wants.
+#[test]
+fn a_shuffle_by_chunks_of_windows_that_are_kept_reads_each_chunk_once() {
+    let mut objects = store(&NAMES, &v3(SHAPE, [2, 10, 15], &json!([bytes()])));
+    // Land in blocks of 5 x 5, of which a chunk has six; in the south there is none.
+    let land = serde_json::json!({
+        "zarr_format": 3, "node_type": "array", "shape": [40, 60], "data_type": "float64",
+        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": [40, 60] } },
+        "chunk_key_encoding": { "name": "default" }, "fill_value": 0.0,
+        "codecs": [bytes()], "dimension_names": ["y", "x"],
+    });
+    let is_land = |y: u64, x: u64| (y / 5 * 7 + x / 5 * 3) % 5 < 2 && y < 30;
+    let values = (0..40).flat_map(|y| (0..60).map(move |x| f64::from(u8::from(is_land(y, x)))));
+    objects.insert("land/c/0/0".into(), values.flat_map(f64::to_le_bytes).collect());
+    objects.insert("land/zarr.json".into(), serde_json::to_vec(&land).expect("JSON"));
+    let group = json!({ "zarr_format": 3, "node_type": "group" });
+    objects.insert("zarr.json".into(), serde_json::to_vec(&group).expect("JSON"));
+    let folder = files(&objects);
+    let store = Store::open(folder.path().to_str().expect("UTF-8")).expect("opens");
+    let keep = zarr::Keep { variable: "land".into(), min: Some(1.0), max: None, share: 1.0 };
+    let kept = |cache| WindowsSpec {
+        keep: Some(keep.clone()),
+        cache: Some(cache),
+        ..spec(&NAMES, &[("time", 1), ("y", 5), ("x", 5)])
+    };
+    // Which windows there are, and which chunks they want, by hand.
+    let places = (0..8).flat_map(|y| (0..12).map(move |x| (y * 5, x * 5)));
+    let places: Vec<_> = places.filter(|(y, x)| is_land(*y, *x)).collect();
+    let wanted: BTreeSet<_> = places.iter().map(|(y, x)| (y / 10, x / 15)).collect();
+    assert!(places.len() > 20 && wanted.len() < 16, "the mask leaves some of all");
+    let order = |seed, mixed| {
+        let windows = zarr::windows(&store, &kept(1 << 30)).expect("windows");
+        let pipeline = Pipeline::from(windows).then(flow::shuffle(seed).by_chunks(mixed));
+        let mut run = pipeline.run().expect("runs");
+        run.by_ref().map(|window| window.expect("no fault").number()).collect::<Vec<_>>()
+    };
+    for mixed in [Some(1), Some(3), None] {
+        let (windows, requests) = read(&store, &kept(1 << 30), flow::shuffle(5).by_chunks(mixed));
+        assert_eq!(windows, 12 * places.len() as u64, "{mixed:?}");
+        assert_eq!(requests, 2 * 6 * wanted.len() as u64, "{mixed:?}");
+        let numbers = order(5, mixed);
+        assert_eq!(numbers, order(5, mixed));
+        assert_ne!(numbers, order(6, mixed));
+        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), numbers.len());
+    }
+    // With room for one chunk of each variable alone, too, where a full shuffle is far from it.
+    let tight = |order: flow::Shuffle<Window>| {
+        let before = store.stats().requests;
+        let windows = kept(2 * (2 * 10 * 15 * 4 + 4096));
+        let pipeline = Pipeline::from(zarr::windows(&store, &windows).expect("windows"))
+            .then(order)
+            .then(flow::batch(1))
+            .then(io::map("fetch", zarr::fetch).workers(1).buffer(1))
+            .then(cpu::map("decode", zarr::decode(&Pool::default())).workers(1).buffer(1));
+        assert_eq!(verify(pipeline.run().expect("runs"), SHAPE), 12 * places.len() as u64);
+        store.stats().requests - before
+    };
+    let grouped = tight(flow::shuffle(5).by_chunks(Some(1)));
+    assert_eq!(grouped, 2 * 6 * wanted.len() as u64);
+    let full = tight(flow::shuffle(5));
+    assert!(full > 2 * grouped, "{full} requests in full, {grouped} by chunks");
+    // Ranks get equal shares.
+    let share = |rank| {
+        let windows = zarr::windows(&store, &kept(1 << 30)).expect("windows");
+        let order = flow::shuffle(5).by_chunks(None);
+        let mut run =
+            Pipeline::from(windows).then(order).then(flow::shard(rank, 4)).run().expect("runs");
+        run.by_ref().map(|window| window.expect("no fault").number()).collect::<Vec<_>>()
+    };
+    let shares: Vec<_> = (0..4).map(share).collect();
+    assert!(shares.iter().all(|share| share.len() == 3 * places.len()));
+    assert_eq!(shares.concat().iter().collect::<BTreeSet<_>>().len(), 12 * places.len());
+}
+
 #[test]
 fn ranks_get_equal_disjoint_shares() {
     let (_folder, store) = fields();

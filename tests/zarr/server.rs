@@ -30,6 +30,9 @@ pub(crate) enum Fault {
 struct State {
     objects: Objects,
     faults: BTreeMap<String, Fault>,
+    /// So many in a hundred requests for chunks fail with 500, evenly spread.
+    failing: u64,
+    counted: u64,
     /// Requests as `METHOD key range`.
     log: Vec<String>,
 }
@@ -58,6 +61,11 @@ impl Server {
 
     pub(crate) fn fault(&self, key: &str, fault: Fault) {
         self.state.lock().expect("not poisoned").faults.insert(key.to_owned(), fault);
+    }
+
+    /// Lets so many in a hundred requests for chunks fail.
+    pub(crate) fn fail(&self, percent: u64) {
+        self.state.lock().expect("not poisoned").failing = percent;
     }
 
     /// The requests so far, and forgets them.
@@ -106,7 +114,7 @@ fn respond(
     key: &str,
     range: Option<&str>,
 ) -> bool {
-    let (body, fault) = {
+    let (body, fault, fails) = {
         let mut state = state.lock().expect("not poisoned");
         state.log.push(format!("{method} {key} {}", range.unwrap_or("-")));
         let fault = state.faults.get(key).copied();
@@ -117,7 +125,10 @@ fn respond(
             }
             _ => {}
         }
-        (state.objects.get(key).cloned(), fault)
+        let chunks = u64::from(key.contains("/c/"));
+        state.counted += chunks;
+        let fails = chunks > 0 && state.counted * 37 % 100 < state.failing;
+        (state.objects.get(key).cloned(), fault, fails)
     };
     if fault == Some(Fault::Late) {
         // Long enough for another one.
@@ -132,6 +143,9 @@ fn respond(
     }
     let simple = |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
     let send = |stream: &mut TcpStream, bytes: &[u8]| stream.write_all(bytes).is_ok();
+    if fails {
+        return send(stream, simple("500 Internal Server Error").as_bytes());
+    }
     match (body, fault) {
         (_, Some(Fault::Busy(n))) if n > 0 => send(stream, simple("503 Slow Down").as_bytes()),
         (_, Some(Fault::Rest)) => {

@@ -129,6 +129,53 @@ fn overlapping_windows_are_weighted() {
     }
 }
 
+/// Sums of three numbers and more depend on their order; what is written does not.
+#[test]
+fn what_overlaps_is_the_same_to_the_last_bit_in_any_order() {
+    let (_folder, source) = open(&numbered(&[("y", 12), ("x", 10)]));
+    let windows =
+        WindowsSpec { stride: [("y", 1), ("x", 1)].into(), ..spec(&["v"], &[("y", 4), ("x", 3)]) };
+    // Numbers of very different size that cancel: any other order gives another sum.
+    let disagree = |mut batch: Batch| {
+        let numbers: Vec<_> = batch.windows().iter().map(Window::number).collect();
+        let tensor = &mut batch.tensors_mut()[0];
+        let len = tensor.elements::<f64>().len() / numbers.len();
+        let values = tensor.elements_mut::<f64>().chunks_mut(len).zip(numbers);
+        for (window, number) in values {
+            for (at, value) in window.iter_mut().enumerate() {
+                let sign = if (number + at as u64).is_multiple_of(2) { 1.0 } else { -1.0 };
+                let exponent = ((number * 7 + at as u64 * 3) % 23) as i32 - 11;
+                *value = sign * 10_f64.powi(exponent) / 3.0;
+            }
+        }
+        Ok::<_, Never>(batch)
+    };
+    let mut early = Vec::new();
+    let mut write = |order: Option<u64>, size: usize| {
+        let to = empty();
+        let read = Pipeline::from(zarr::windows(&source, &windows).expect("windows"));
+        let read = match order {
+            Some(seed) => read.then(flow::shuffle(seed)),
+            None => read,
+        };
+        let batches = read
+            .then(flow::batch(size))
+            .then(io::map("fetch", zarr::fetch))
+            .then(cpu::map("decode", zarr::decode(&Pool::default())))
+            .then(cpu::map("disagree", disagree));
+        let how = WriteSpec { overlap: Overlap::Hann, ..WriteSpec::default() };
+        let stats = write_all(batches, &to, &how).expect("written");
+        early.push(stats.open_bytes_max);
+        values(&to, "v").into_iter().map(f64::to_bits).collect::<Vec<_>>()
+    };
+    let in_order = write(None, 1);
+    for (seed, size) in [(1, 1), (2, 3), (3, 16), (4, 72)] {
+        assert!(write(Some(seed), size) == in_order, "seed {seed}, batches of {size}");
+    }
+    // What comes before its turn is counted.
+    assert!(early[1] > early[0], "{early:?}");
+}
+
 /// Windows that disagree: each says its own number.
 #[test]
 fn a_mean_is_the_mean_and_a_taper_prefers_the_middle() {

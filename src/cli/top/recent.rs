@@ -84,6 +84,7 @@ fn since(before: Option<&StageReport>, now: &StageReport) -> StageStats {
             requests: traffic(|traffic| traffic.requests),
             bytes: traffic(|traffic| traffic.bytes),
             throttled: traffic(|traffic| traffic.throttled),
+            retries_refused: traffic(|traffic| traffic.retries_refused),
             fetched: traffic(|traffic| traffic.fetched),
             used: traffic(|traffic| traffic.used),
         },

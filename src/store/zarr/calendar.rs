@@ -148,6 +148,18 @@ impl TimeUnits {
         Some(read())
     }
 
+    /// What the calendar is called.
+    pub(super) fn calendar(&self) -> &'static str {
+        match self.calendar {
+            Calendar::Standard => "standard",
+            Calendar::ProlepticGregorian => "proleptic_gregorian",
+            Calendar::Julian => "julian",
+            Calendar::NoLeap => "noleap",
+            Calendar::AllLeap => "all_leap",
+            Calendar::Days360 => "360_day",
+        }
+    }
+
     /// Whether the days of both are the same.
     pub(super) fn is_comparable(&self, other: &TimeUnits) -> bool {
         let gregorian = [Calendar::Standard, Calendar::ProlepticGregorian];

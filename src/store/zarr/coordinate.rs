@@ -12,7 +12,7 @@ use super::spec::Labels;
 pub(super) struct Coordinate {
     values: Vec<f64>,
     time: Option<TimeUnits>,
-    is_longitude: bool,
+    pub(super) is_longitude: bool,
 }
 
 /// Entries of a dimension; of a ring, they may go on with its first one behind its last one.
@@ -118,12 +118,7 @@ impl Coordinate {
     /// Where the entries of `other` lie to these: how many entries behind the first one of `other`
     /// that of these is, and whether both go around. All that both have must be the same.
     pub(super) fn align(&self, other: &Coordinate) -> Result<(i64, bool), String> {
-        match (&self.time, &other.time) {
-            (None, None) => {}
-            (Some(units), Some(others)) if units.is_comparable(others) => {}
-            (Some(_), Some(_)) => return Err("their calendars differ".to_owned()),
-            _ => return Err("one of them has times, the other has not".to_owned()),
-        }
+        self.check_kind(other)?;
         let (here, there) = (self.comparable(), other.comparable());
         let (Some(&first), Some(&other_first)) = (here.first(), there.first()) else {
             return Err("one of them has no coordinates".to_owned());
@@ -161,8 +156,26 @@ impl Coordinate {
         Ok((by, ring))
     }
 
-    /// The values in units that those of another store are in, too.
-    fn comparable(&self) -> Vec<f64> {
+    /// Refuses coordinates whose distance from these means nothing.
+    pub(super) fn check_kind(&self, other: &Coordinate) -> Result<(), String> {
+        match (&self.time, &other.time) {
+            (None, None) => Ok(()),
+            (Some(units), Some(others)) if units.is_comparable(others) => Ok(()),
+            (Some(units), Some(others)) => {
+                let (one, other) = (units.calendar(), others.calendar());
+                Err(format!("their calendars differ: {one} and {other}"))
+            }
+            _ => Err("one of them has times, the other has not".to_owned()),
+        }
+    }
+
+    /// Whether these are times.
+    pub(super) fn has_times(&self) -> bool {
+        self.time.is_some()
+    }
+
+    /// The values in units that those of another store are in, too: seconds, if they are times.
+    pub(super) fn comparable(&self) -> Vec<f64> {
         match &self.time {
             Some(units) => self.values.iter().map(|value| units.seconds(*value)).collect(),
             None => self.values.clone(),
@@ -175,7 +188,7 @@ impl Coordinate {
     }
 
     /// How people write the entry `at`.
-    fn label(&self, at: usize) -> String {
+    pub(super) fn label(&self, at: usize) -> String {
         match (self.values.get(at), &self.time) {
             (None, _) => "nothing".to_owned(),
             (Some(value), Some(units)) => units.label(*value),
@@ -210,6 +223,11 @@ impl Coordinate {
         let ring = start + count > len;
         let entries = Entries { start: start as u64, end: (start + count) as u64, ring };
         (count >= 1.0).then_some(entries)
+    }
+
+    #[cfg(test)]
+    pub(super) fn plain(values: Vec<f64>, is_longitude: bool) -> Self {
+        Coordinate { values, time: None, is_longitude }
     }
 
     fn nothing(&self, labels: &Labels) -> String {

@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::picks::Picks;
+
 /// A dimension along which windows are cut.
 #[derive(Debug)]
 pub(super) struct Axis {
@@ -44,6 +46,18 @@ pub(super) struct Along {
     pub(super) short: bool,
     /// The entries of a dimension that goes on with its first one behind its last one.
     pub(super) ring: Option<u64>,
+    /// If the variable lies in another store and what is nearest is taken: all else here counts the
+    /// entries of the sample's store, which these stand for.
+    pub(super) picks: Option<Picks>,
+}
+
+/// Entries of one dimension that lie together, and where in the window they begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) from: Range<u64>,
+    pub(super) to: u64,
+    /// Which of them are taken one after the other, if not all are in order.
+    pub(super) picks: Option<Arc<[u64]>>,
 }
 
 /// Entries of a variable that lie together, and where in the window they begin.
@@ -51,6 +65,9 @@ pub(super) struct Along {
 pub(super) struct Piece {
     pub(super) from: Vec<Range<u64>>,
     pub(super) to: Vec<u64>,
+    /// Which entries of `from` are taken one after the other, for the first dimensions; all are in
+    /// order along those that have none. What is picked lies in one chunk.
+    pub(super) picks: Vec<Option<Arc<[u64]>>>,
 }
 
 impl Along {
@@ -70,8 +87,11 @@ impl Along {
     }
 
     /// The entries to read for a window that begins at `start`, and where each run of them belongs.
-    pub(super) fn segments(&self, start: i64) -> Vec<(Range<u64>, u64)> {
+    pub(super) fn segments(&self, start: i64) -> Vec<Segment> {
         let clipped = self.clipped(start);
+        if let Some(picks) = &self.picks {
+            return picks.segments(clipped, start);
+        }
         let mut segments = Vec::with_capacity(1);
         let mut at = clipped.start;
         while at < clipped.end {
@@ -83,10 +103,21 @@ impl Along {
                 }
                 None => (at as u64, clipped.end.abs_diff(at)),
             };
-            segments.push((first..first + len, to));
+            segments.push(Segment { from: first..first + len, to, picks: None });
             at = at.saturating_add_unsigned(len);
         }
         segments
+    }
+}
+
+impl Piece {
+    fn push(&mut self, segment: &Segment) {
+        if segment.picks.is_some() {
+            self.picks.resize(self.from.len(), None);
+            self.picks.push(segment.picks.clone());
+        }
+        self.from.push(segment.from.clone());
+        self.to.push(segment.to);
     }
 }
 
@@ -110,21 +141,18 @@ impl Cut {
         let mut pieces = vec![Piece {
             from: Vec::with_capacity(self.along.len()),
             to: Vec::with_capacity(self.along.len()),
+            picks: Vec::new(),
         }];
         for (start, along) in self.starts(starts).zip(&self.along) {
             let segments = along.segments(start);
-            if let [(from, to)] = &segments[..] {
-                for piece in &mut pieces {
-                    piece.from.push(from.clone());
-                    piece.to.push(*to);
-                }
+            if let [segment] = &segments[..] {
+                pieces.iter_mut().for_each(|piece| piece.push(segment));
                 continue;
             }
             let each = |piece: Piece| {
-                segments.iter().map(move |(from, to)| {
+                segments.iter().map(move |segment| {
                     let mut piece = piece.clone();
-                    piece.from.push(from.clone());
-                    piece.to.push(*to);
+                    piece.push(segment);
                     piece
                 })
             };
@@ -148,7 +176,7 @@ mod tests {
     use super::*;
 
     fn along(start: i64, size: u64, bounds: Range<i64>) -> Along {
-        Along { axis: Some(0), start, size, bounds, short: false, ring: None }
+        Along { axis: Some(0), start, size, bounds, short: false, ring: None, picks: None }
     }
 
     fn cut(along: Vec<Along>) -> Cut {
@@ -158,7 +186,8 @@ mod tests {
     #[test]
     fn what_lies_beyond_the_bounds_is_not_read() {
         let cut = cut(vec![along(-2, 4, 0..10)]);
-        let piece = |from: Range<u64>, to| Piece { from: vec![from], to: vec![to] };
+        let piece =
+            |from: Range<u64>, to| Piece { from: vec![from], to: vec![to], picks: Vec::new() };
         assert_eq!(cut.pieces(&[0]), [piece(0..2, 2)]);
         assert_eq!(cut.pieces(&[5]), [piece(3..7, 0)]);
         assert_eq!(cut.pieces(&[9]), [piece(7..10, 0)]);
@@ -170,7 +199,7 @@ mod tests {
     #[test]
     fn a_short_window_has_what_there_is() {
         let cut = cut(vec![Along { short: true, ..along(0, 4, 0..10) }]);
-        let piece = |from: Range<u64>| Piece { from: vec![from], to: vec![0] };
+        let piece = |from: Range<u64>| Piece { from: vec![from], to: vec![0], picks: Vec::new() };
         assert_eq!(cut.extents(&[8]), [2]);
         assert_eq!(cut.pieces(&[8]), [piece(8..10)]);
         assert!(cut.is_filled(&[8]));
@@ -180,7 +209,11 @@ mod tests {
     fn a_ring_goes_on_with_its_first_entry() {
         let ring = Along { ring: Some(8), ..along(-1, 4, i64::MIN..i64::MAX) };
         let cut = cut(vec![ring, Along { axis: None, ..along(0, 3, 0..3) }]);
-        let piece = |from: Range<u64>, to| Piece { from: vec![from, 0..3], to: vec![to, 0] };
+        let piece = |from: Range<u64>, to| Piece {
+            from: vec![from, 0..3],
+            to: vec![to, 0],
+            picks: Vec::new(),
+        };
         assert_eq!(cut.pieces(&[0]), [piece(7..8, 0), piece(0..3, 1)]);
         assert_eq!(cut.pieces(&[6]), [piece(5..8, 0), piece(0..1, 3)]);
         assert!(cut.is_filled(&[6]));

@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::aligning::{Aligned, AlignedDims};
 use super::coordinate::{Coordinate, Entries};
 use super::cut::{Along, Axis, Cut};
 use super::error::{ZarrError, hint};
 use super::meta::Known;
-use super::spec::{Edge, Extents, Offsets, WindowsSpec};
-use super::variable::Variable;
+use super::picks::Picks;
+use super::spec::{Also, Edge, Extents, Offsets, WindowsSpec};
+use super::variable::{Variable, numbers};
 use crate::store::StoreOptions;
 
 /// A window of a sample: the sample's own, or one of `also`.
@@ -22,22 +24,11 @@ pub(super) struct Part<'a> {
     pub(super) elsewhere: Option<(&'a str, &'a StoreOptions)>,
     /// Which store its variables come from; the sample's own is number 0.
     pub(super) source: usize,
-    /// Where the entries of its store lie, by dimension, if it has one of its own.
-    pub(super) shifts: Shifts,
+    /// How the entries of its store are found, if it has one of its own.
+    pub(super) also: Option<&'a Also>,
+    /// Where they lie, by dimension.
+    pub(super) aligned: AlignedDims,
 }
-
-/// How the entries of a dimension in another store lie to those of the sample's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shift {
-    /// The entry of the other store for the sample's first one.
-    pub(super) by: i64,
-    /// Entries of the other store.
-    pub(super) len: u64,
-    /// Whether both go around, so that every entry has its counterpart.
-    pub(super) ring: bool,
-}
-
-pub(super) type Shifts = BTreeMap<Arc<str>, Shift>;
 
 impl Part<'_> {
     /// Where it begins from the sample's window, which has `size` entries, and how many it has.
@@ -55,7 +46,8 @@ pub(super) fn parts(spec: &WindowsSpec) -> Vec<Part<'_>> {
         offset: None,
         elsewhere: None,
         source: 0,
-        shifts: Shifts::new(),
+        also: None,
+        aligned: AlignedDims::new(),
     };
     let also = spec.also.iter().map(|(name, also)| Part {
         name: Some(name),
@@ -64,7 +56,8 @@ pub(super) fn parts(spec: &WindowsSpec) -> Vec<Part<'_>> {
         offset: Some(&also.offset),
         elsewhere: also.store.as_deref().map(|store| (store, &also.options)),
         source: 0,
-        shifts: Shifts::new(),
+        also: Some(also),
+        aligned: AlignedDims::new(),
     });
     std::iter::once(own).chain(also).collect()
 }
@@ -153,62 +146,6 @@ pub(super) fn split(
             return Err(wrong(&split.by, why));
         }
         (entries.start, entries.end) = (entries.start + part.start, entries.start + part.end);
-    }
-    Ok(())
-}
-
-/// How the dimensions that `others`, of the store `other`, share with the sample's variables lie to
-/// theirs, by the coordinates in both stores.
-pub(super) fn align(
-    (metadata, variables): (&Known<'_>, &[Variable]),
-    (other, others): (&Known<'_>, &[Variable]),
-    lengths: &Lengths,
-) -> Result<Shifts, ZarrError> {
-    let mut shifts = Shifts::new();
-    for (dim, len) in self::lengths(others)? {
-        let Some(&base) = lengths.get(&dim) else { continue };
-        let coordinate = |known: &Known<'_>, variables: &[Variable], len| {
-            let of = variables.iter().find(|variable| variable.dims.contains(&dim));
-            Coordinate::read(known, of.map_or("", |variable| &variable.name), &dim, len)
-        };
-        let here = coordinate(metadata, variables, base)?;
-        let there = coordinate(other, others, len)?;
-        let aligned = here.align(&there).map_err(|why| ZarrError::Align {
-            dim: dim.to_string(),
-            one: metadata.store.url().to_owned(),
-            other: other.store.url().to_owned(),
-            why,
-        })?;
-        shifts.insert(dim, Shift { by: aligned.0, len, ring: aligned.1 });
-    }
-    Ok(shifts)
-}
-
-/// Leaves the entries that another store has, too.
-pub(super) fn common(
-    spec: &WindowsSpec,
-    shifts: &Shifts,
-    lengths: &Lengths,
-    within: &mut Within,
-) -> Result<(), ZarrError> {
-    for (dim, shift) in shifts {
-        let wrong = |why: &str| ZarrError::Window { dim: dim.to_string(), why: why.to_owned() };
-        let len = lengths[dim];
-        let all = Entries { start: 0, end: len, ring: false };
-        let entries = within.entry(Arc::clone(dim)).or_insert(all);
-        let same = shift.ring || (shift.by, shift.len) == (0, len);
-        if same {
-            continue;
-        }
-        if entries.ring || spec.edges.of(dim) == Edge::Wrap {
-            return Err(wrong("goes around, which another store of the sample does not"));
-        }
-        let last = shift.len.saturating_add_signed(-shift.by);
-        entries.start = entries.start.max(0_u64.saturating_add_signed(-shift.by));
-        entries.end = entries.end.min(last);
-        if entries.start >= entries.end {
-            return Err(wrong("has no entries that all stores of the sample have"));
-        }
     }
     Ok(())
 }
@@ -307,11 +244,18 @@ pub(super) fn along_of(
     axes: &[Axis],
     within: &Within,
     dim: &Arc<str>,
-    len: u64,
+    (len, chunk): (u64, u64),
 ) -> Along {
+    let (shift, nearest) = match part.aligned.get(dim) {
+        Some(Aligned::Shift(shift)) => (Some(shift), None),
+        Some(Aligned::Nearest(nearest)) => (None, Some(nearest)),
+        None => (None, None),
+    };
+    // The entries of the sample's store are counted, which others stand for.
+    let len = nearest.map_or(len, |nearest| nearest.at.len() as u64);
+    let picks = |size| nearest.map(|nearest| Picks::new(nearest, chunk, size));
     let whole = Entries { start: 0, end: len, ring: false };
     let Entries { start, end, ring } = within.get(dim).copied().unwrap_or(whole);
-    let shift = part.shifts.get(dim);
     let len = shift.map_or(len, |shift| shift.len);
     let by = shift.map_or(0, |shift| shift.by);
     let ring = (ring || shift.is_some_and(|shift| shift.ring)).then_some(len);
@@ -319,7 +263,7 @@ pub(super) fn along_of(
     match axes.iter().position(|axis| axis.name == *dim) {
         None => {
             let (start, size) = (start as i64 + by, end - start);
-            Along { axis: None, start, size, bounds, short: false, ring }
+            Along { axis: None, start, size, bounds, short: false, ring, picks: picks(size) }
         }
         Some(axis) => {
             let (start, size) = part.along(dim, axes[axis].size);
@@ -329,7 +273,8 @@ pub(super) fn along_of(
                 Edge::Wrap => (i64::MIN..i64::MAX, Some(len)),
                 _ => (bounds, ring),
             };
-            Along { axis: Some(axis), start, size, bounds, short: edge == Edge::Short, ring }
+            let (short, picks) = (edge == Edge::Short, picks(size));
+            Along { axis: Some(axis), start, size, bounds, short, ring, picks }
         }
     }
 }
@@ -347,7 +292,7 @@ pub(super) fn cuts(
                 variables.iter().position(|v| v.source == part.source && *v.name == **name);
             let variable = variable.expect("every variable that is named was read");
             let of = &variables[variable];
-            let dims = of.dims.iter().zip(&of.shape);
+            let dims = of.dims.iter().zip(of.shape.iter().copied().zip(numbers(&of.chunk)));
             Cut {
                 name: match part.name {
                     Some(part) => format!("{part}/{name}").into(),
@@ -355,7 +300,7 @@ pub(super) fn cuts(
                 },
                 variable,
                 along: dims
-                    .map(|(dim, len)| along_of(spec, part, axes, within, dim, *len))
+                    .map(|(dim, len)| along_of(spec, part, axes, within, dim, len))
                     .collect(),
             }
         };

@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use super::aligning::{align, check_align, common, settle};
 use super::cache::{ChunkCache, Ticket};
 use super::cut::{Axis, Cut};
-use super::cutting::{align, along_of, axes, common, cuts, known, lengths, parts, split, within};
+use super::cutting::{along_of, axes, cuts, known, lengths, parts, split, within};
 use super::error::ZarrError;
 use super::fetch::each_chunk;
 use super::index_cache::IndexCache;
@@ -64,6 +65,7 @@ impl Dataset {
 
     pub(super) fn open_known(metadata: &Known<'_>, spec: &WindowsSpec) -> Result<Self, ZarrError> {
         let store = metadata.store;
+        check_align(spec)?;
         let mut parts = parts(spec);
         let here = parts.iter().filter(|part| part.elsewhere.is_none());
         let names: Vec<_> = here.flat_map(|part| part.variables).collect();
@@ -73,17 +75,21 @@ impl Dataset {
         let own = variables.len();
         let elsewhere = parts.iter_mut().filter(|part| part.elsewhere.is_some());
         for (number, part) in elsewhere.enumerate() {
-            let Some((url, options)) = part.elsewhere else { continue };
+            let (Some((url, options)), Some(also)) = (part.elsewhere, part.also) else { continue };
             let other = Store::open_with(url, options)?;
             let names: Vec<_> = part.variables.iter().collect();
             let other = Known::read(&other)?;
             let others = variables_of((&other, number + 1), &names, spec)?;
             part.source = number + 1;
-            part.shifts = align((metadata, &variables[..own]), (&other, &others), &lengths)?;
-            common(spec, &part.shifts, &lengths, &mut within)?;
+            let here = (metadata, &variables[..own]);
+            part.aligned = align(also, here, (&other, &others), &lengths)?;
+            common(spec, &part.aligned, &lengths, &mut within)?;
             variables.extend(others);
         }
         split(spec, &lengths, &mut within)?;
+        for part in &mut parts {
+            settle(part, store.url(), &within)?;
+        }
         let axes = axes(spec, &parts, &lengths, &within)?;
         let cuts = cuts(spec, &parts, &variables, &axes, &within);
         if let Some(name) = spec.also.keys().find(|name| name.is_empty() || name.contains('/')) {
@@ -109,8 +115,8 @@ impl Dataset {
                     }
                 }
                 let along = dims.iter().zip(shape);
-                let along =
-                    along.map(|(dim, len)| along_of(spec, &parts[0], &axes, &within, dim, *len));
+                let along = along
+                    .map(|(dim, len)| along_of(spec, &parts[0], &axes, &within, dim, (*len, *len)));
                 Ok(Cut { name: Arc::from("mask"), variable: 0, along: along.collect() })
             })
         };
@@ -149,9 +155,12 @@ impl Dataset {
     /// How windows group: those of a group are cut from the same chunks.
     pub(super) fn groups(&self) -> Groups {
         let axes = self.axes.iter().map(|axis| {
-            let chunks = self.variables.iter().filter_map(|variable| {
+            let chunks = self.cuts.iter().filter_map(|cut| {
+                let variable = &self.variables[cut.variable];
                 let dim = variable.dims.iter().position(|dim| *dim == axis.name)?;
-                Some(variable.chunk[dim].get())
+                // In entries of the sample's store, which those of others stand for.
+                let picks = cut.along[dim].picks.as_ref();
+                Some(picks.map_or(variable.chunk[dim].get(), |picks| picks.in_chunk_max))
             });
             // Windows larger than a chunk share chunks with their neighbours on both sides: of four
             // times as many as overlap, one in five chunks is wanted twice.
@@ -164,8 +173,13 @@ impl Dataset {
             let first = if begun == 0 { 0 } else { per - begun };
             (axis.count, per, first)
         });
-        let groups = Groups::beginning(axes);
+        let axes: Vec<_> = axes.collect();
+        let groups = Groups::beginning(axes.iter().copied());
         let bytes = self.bytes_of_group(&groups);
+        let groups = match &self.kept {
+            Some(kept) => kept.groups(&axes, &self.axes),
+            None => groups,
+        };
         // Half the budget: while some groups are used up, the next ones come in.
         let budget = self.cache.as_ref().map_or(0, |cache| cache.budget());
         groups.mixing(budget / 2 / bytes.max(1))
@@ -184,6 +198,8 @@ impl Dataset {
                     let start = start.max(0) as u64;
                     let moves = along.axis.map_or(0, |axis| last[axis] * self.axes[axis].stride);
                     let end = start + along.size + moves;
+                    let picked = along.picks.as_ref().map(|picks| picks.hull(start..end));
+                    let Range { start, end } = picked.unwrap_or(start..end);
                     *hull = Some(match hull {
                         Some(hull) => hull.start.min(start)..hull.end.max(end),
                         None => start..end,
@@ -205,8 +221,11 @@ impl Dataset {
             let extents = cut.along.iter().map(|along| along.size);
             let size = variable.dtype.size() as u64;
             let bytes = extents.clone().try_fold(size, u64::checked_mul);
-            let chunks = (extents.clone().zip(&variable.chunk))
-                .map(|(extent, chunk)| extent.div_ceil(chunk.get()))
+            let chunks = (cut.along.iter().zip(&variable.chunk))
+                .map(|(along, chunk)| match &along.picks {
+                    Some(picks) => picks.chunks_max,
+                    None => along.size.div_ceil(chunk.get()),
+                })
                 .try_fold(1, u64::checked_mul);
             let grid = (variable.shape.iter().zip(&variable.chunk))
                 .map(|(len, chunk)| len.div_ceil(chunk.get()))
@@ -290,6 +309,9 @@ impl Dataset {
             let chunks = (cut.along.iter().zip(&variable.chunk).zip(&variable.shape)).map(
                 |((along, chunk), len)| {
                     let chunk = chunk.get();
+                    if let Some(picks) = &along.picks {
+                        return picks.chunks_max.min(len.div_ceil(chunk));
+                    }
                     let begins_a_chunk = along.start == 0
                         && along.axis.is_none_or(|axis| {
                             let Axis { start, stride, .. } = &self.axes[axis];

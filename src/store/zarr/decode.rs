@@ -12,6 +12,7 @@ use super::dataset::Dataset;
 use super::disjoint::Target;
 use super::error::DecodeError;
 use super::fetch::{Chunk, Data, Encoded, User};
+use super::picks::gather;
 use super::variable::{Variable, numbers};
 use super::windows::Window;
 use crate::item::{Batch, Label as _, Pool, Tensor};
@@ -130,6 +131,8 @@ struct Part<'a> {
     /// Where in the chunk it begins.
     from: Vec<u64>,
     is_whole: bool,
+    /// Which entries of the chunk are taken along each dimension, if they are picked one by one.
+    picks: Option<Vec<Vec<u64>>>,
 }
 
 impl Placing<'_> {
@@ -142,7 +145,7 @@ impl Placing<'_> {
                 let value = self.of.missing(&mut value);
                 return parts.into_iter().try_for_each(|part| part.target.fill(part.to, value));
             }
-            Data::Decoded(buffer) => return self.copy(&parts, buffer),
+            Data::Decoded(buffer) => return self.copy(&parts, buffer, pool),
             Data::Encoded(bytes) => bytes,
         };
         let chain = &self.of.chain;
@@ -157,25 +160,31 @@ impl Placing<'_> {
             let id = self.of.chunk_id(chunk.variable, &chunk.place);
             let (users, bytes) = (chunk.users.len(), self.of.decoded_bytes());
             if let Some(shared) = cache.decoded(id, users, bytes, scratch) {
-                return self.copy(&parts, &shared?);
+                return self.copy(&parts, &shared?, pool);
             }
         }
         if let ([Part { target, to, is_whole: true, .. }], None) = (&parts[..], &self.of.unpack) {
             return target.decode(to.clone(), encoded, chain, pool);
         }
-        self.copy(&parts, &scratch()?)
+        self.copy(&parts, &scratch()?, pool)
     }
 
     /// Copies parts of a decoded chunk to their places.
-    fn copy(&self, parts: &[Part<'_>], decoded: &[u8]) -> Result<(), String> {
+    fn copy(&self, parts: &[Part<'_>], decoded: &[u8], pool: &Pool) -> Result<(), String> {
         let shape = numbers(&self.of.chunk);
         let element = self.of.stored.size();
         parts.iter().try_for_each(|part| {
             let (target, unpack) = (part.target, &self.of.unpack);
-            target.rows(&part.to, decoded, element, &shape, &part.from, |from, to| match unpack {
+            let bring = |from: &[u8], to: &mut [u8]| match unpack {
                 Some(unpack) => unpack.row(from, to),
                 None => to.copy_from_slice(from),
-            })
+            };
+            let Some(picks) = &part.picks else {
+                return target.rows(&part.to, decoded, element, &shape, &part.from, bring);
+            };
+            let gathered = gather(decoded, &shape, picks, element, pool)?;
+            let shape: Vec<_> = picks.iter().map(|picks| picks.len() as u64).collect();
+            target.rows(&part.to, &gathered, element, &shape, &vec![0; shape.len()], bring)
         })
     }
 
@@ -186,18 +195,33 @@ impl Placing<'_> {
         let mut to: Vec<Range<u64>> = Vec::with_capacity(piece.from.len() + 1);
         to.push(window..window + 1);
         let mut from = Vec::with_capacity(piece.from.len());
-        let mut is_whole = true;
+        let mut is_whole = piece.picks.is_empty();
+        let mut picks = (!is_whole).then(Vec::new);
         let along = piece.from.iter().zip(&piece.to).zip(&chunk.place).zip(&self.of.chunk);
-        for (((range, begins), at), extent) in along {
+        for (dim, (((range, begins), at), extent)) in along.enumerate() {
             let origin = at * extent.get();
             let start = range.start.max(origin);
             let end = range.end.min(origin + extent.get());
             is_whole &= end - start == extent.get();
+            if let Some(picks) = &mut picks {
+                let picked = piece.picks.get(dim).and_then(Option::as_ref);
+                let within = match picked {
+                    Some(picked) => picked.iter().map(|pick| pick - origin).collect(),
+                    None => (start - origin..end - origin).collect::<Vec<_>>(),
+                };
+                if picked.is_some() {
+                    to.push(*begins..begins + within.len() as u64);
+                    from.push(0);
+                    picks.push(within);
+                    continue;
+                }
+                picks.push(within);
+            }
             let place = begins + start - range.start;
             to.push(place..place + (end - start));
             from.push(start - origin);
         }
         let target = &self.targets[user.cut as usize];
-        Part { target, to: ArraySubset::new_with_ranges(&to), from, is_whole }
+        Part { target, to: ArraySubset::new_with_ranges(&to), from, is_whole, picks }
     }
 }

@@ -75,6 +75,14 @@ pub enum ZarrError {
         /// The first coordinates that differ.
         why: String,
     },
+    /// Another window of a sample can't be had.
+    #[error("`also` can't have the window `{name}`: {why}")]
+    Also {
+        /// Its name.
+        name: String,
+        /// What is wrong and what would do.
+        why: String,
+    },
     /// Another window of a sample has a name that can't be used.
     #[error("`also` can't have a window `{0}`: give it a name of its own without `/`")]
     PartName(String),

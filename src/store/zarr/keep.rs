@@ -8,6 +8,7 @@ use super::error::ZarrError;
 use super::meta::Known;
 use super::request::first_blocking;
 use super::spec::Keep;
+use crate::source::Groups;
 
 /// A mask of more values is refused: it is held in memory while windows are chosen.
 const VALUES_MAX: u64 = 1 << 27;
@@ -35,6 +36,28 @@ impl Kept {
             i /= count;
         }
         number
+    }
+
+    /// How the windows that are kept group, if those of all windows do so along `axes`: how many there
+    /// are, in groups of how many, and how many there are in the first one.
+    pub(super) fn groups(&self, axes: &[(u64, u64, u64)], of: &[Axis]) -> Groups {
+        let mut steps = vec![1; of.len()];
+        for axis in (1..of.len()).rev() {
+            steps[axis - 1] = steps[axis] * of[axis].count;
+        }
+        let is_other = |axis: &usize| self.others.contains(&(of[*axis].count, steps[*axis]));
+        let (others, chosen): (Vec<_>, Vec<_>) = (0..of.len()).partition(is_other);
+        let group = |place: u64| {
+            chosen.iter().fold(0, |group, axis| {
+                let (count, per, first) = axes[*axis];
+                let at = self.places[place as usize] / steps[*axis] % count;
+                // The first group may have fewer.
+                let number = if at < first { 0 } else { (at - first) / per + u64::from(first > 0) };
+                group * (count + 1) + number
+            })
+        };
+        let others = others.into_iter().map(|axis| axes[axis]);
+        Groups::beginning(others).choosing(self.places.len() as u64, group)
     }
 
     /// Whether the window `number`, among all of the dataset's, is kept.

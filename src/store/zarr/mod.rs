@@ -1,6 +1,7 @@
 //! Zarr: windows, the chunks that hold them, and their values. Reads v3 (regular chunks, sharded or
 //! not, with or without consolidated metadata) and v2; writes v3.
 
+mod aligning;
 mod cache;
 mod calendar;
 mod chain;
@@ -15,6 +16,8 @@ mod fetch;
 mod index_cache;
 mod keep;
 mod meta;
+mod nearest;
+mod picks;
 mod plan;
 mod request;
 mod shard;
@@ -30,7 +33,8 @@ pub use error::{DecodeError, ZarrError};
 pub use fetch::{Encoded, Windows, fetch};
 pub use plan::{Plan, PlannedVariable, advice, mixing, plan};
 pub use spec::{
-    Also, ByDim, Disk, Edge, Edges, Extents, Keep, Labels, Offsets, Span, Split, WindowsSpec,
+    Align, Also, ByDim, Disk, Edge, Edges, Extents, Keep, Labels, Offsets, Span, Split, Tolerance,
+    WindowsSpec,
 };
 pub(crate) use windows::label_of;
 pub use windows::{Window, windows};

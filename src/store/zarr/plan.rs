@@ -68,6 +68,10 @@ pub struct PlannedVariable {
     pub chunk: Vec<u64>,
     /// The shape of a window.
     pub window: Vec<u64>,
+    /// The dimensions of another store of which the nearest entries are taken, with how far away the
+    /// farthest of them is.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub nearest: BTreeMap<String, String>,
 }
 
 impl Plan {
@@ -167,6 +171,12 @@ fn variables(dataset: &Dataset) -> Vec<PlannedVariable> {
             shape: variable.shape.clone(),
             chunk: super::variable::numbers(&variable.chunk),
             window: cut.along.iter().map(|along| along.size).collect(),
+            nearest: (variable.dims.iter().zip(&cut.along))
+                .filter_map(|(dim, along)| {
+                    let picks = along.picks.as_ref()?;
+                    Some((dim.to_string(), picks.farthest.to_string()))
+                })
+                .collect(),
         }
     };
     dataset.cuts.iter().map(planned).collect()

@@ -21,15 +21,13 @@ use crate::store::Store;
 /// The store or its metadata can't be read, or the windows do not fit the variables.
 pub fn windows(store: &Store, spec: &WindowsSpec) -> Result<Indexed<Window>, ZarrError> {
     let dataset = Arc::new(Dataset::open(store, spec)?);
-    let (len, all) = (dataset.windows(), dataset.left_out() == 0);
-    let groups = dataset.groups();
+    let (len, groups) = (dataset.windows(), dataset.groups());
     let window = move |i| {
         let number = dataset.number(i);
         let ticket = dataset.announce(number).map(Arc::new);
         Window { ticket, dataset: Arc::clone(&dataset), number }
     };
-    let index = Index::new(len, window);
-    Ok(source::index("windows", if all { index.grouped(groups) } else { index }))
+    Ok(source::index("windows", Index::new(len, window).grouped(groups)))
 }
 
 /// Coordinates to read: one window into the variables of a dataset. Cheap to clone.

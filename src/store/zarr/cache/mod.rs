@@ -8,6 +8,7 @@
 
 mod kept;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::fault::panic_message;
 use crate::item::Buffer;
 use kept::{ENTRY, Kept, State};
 
@@ -179,7 +181,13 @@ impl ChunkCache {
                 }
             }
         };
-        let decoded = decoding.get_or_init(|| decode().map(Arc::new)).clone();
+        // A panic is everybody's error: those who wait would try again, one after the other, and
+        // nobody would ever say that it has ended.
+        let decode = || match catch_unwind(AssertUnwindSafe(decode)) {
+            Ok(decoded) => decoded.map(Arc::new),
+            Err(panic) => Err(format!("panic: {}", panic_message(panic))),
+        };
+        let decoded = decoding.get_or_init(decode).clone();
         let mut state = self.state.lock();
         let mut left = None;
         if let Some(entry) = state.chunks.get_mut(&id)
@@ -287,6 +295,43 @@ mod tests {
         drop(flight);
         assert!(waiting.has_changed().is_err(), "those who wait learn of it");
         assert!(matches!(cache.claim(id(1)), Claim::Mine(Some(_))));
+        drop(tickets);
+        assert!(cache.state.lock().chunks.is_empty());
+    }
+
+    /// Those who wait for a decode that panics get its error, and nobody decodes in its place.
+    #[test]
+    fn a_decode_that_panics_is_the_error_of_all_who_wait_for_it() {
+        let cache = ChunkCache::new(1 << 20);
+        let tickets: Vec<_> = (0..3).map(|_| cache.announce(Box::new([id(1)]))).collect();
+        let waiting = || {
+            let state = cache.state.lock();
+            // The entry's, the one that decodes, and the one that waits.
+            state.chunks[&id(1)].decoding.as_ref().is_some_and(|it| Arc::strong_count(it) == 3)
+        };
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                cache.decoded(id(1), 1, 4096, || {
+                    while !waiting() {
+                        std::thread::yield_now();
+                    }
+                    panic!("a broken codec")
+                })
+            });
+            while cache.state.lock().chunks[&id(1)].decoding.is_none() {
+                std::thread::yield_now();
+            }
+            let second = cache.decoded(id(1), 1, 4096, || panic!("decoded twice"));
+            let first = first.join().expect("the panic is caught");
+            for told in [first, second] {
+                let told = told.expect("others want it").map(drop).expect_err("it panicked");
+                assert_eq!(told, "panic: a broken codec");
+            }
+        });
+        // It is not taken to be under way for ever: the next one tries again.
+        let pool = crate::item::Pool::default();
+        let again = cache.decoded(id(1), 1, 4096, || Ok(pool.take(4096)));
+        assert!(again.is_some_and(|decoded| decoded.is_ok()));
         drop(tickets);
         assert!(cache.state.lock().chunks.is_empty());
     }

@@ -33,6 +33,10 @@ impl<N: Copy> ByDim<N> {
         self.0.iter().map(|(dim, _)| dim)
     }
 
+    pub(in crate::store::zarr) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(in crate::store::zarr) fn contains_key(&self, dim: &str) -> bool {
         self.get(dim).is_some()
     }

@@ -1,5 +1,6 @@
 //! Which variables are read and how they are cut into windows, as Rust code or a definition says it.
 
+mod align;
 mod by_dim;
 mod entries;
 mod split;
@@ -12,6 +13,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+pub use align::{Align, Tolerance};
 pub use by_dim::{ByDim, Extents, Offsets};
 pub use entries::{Labels, Span};
 pub use split::Split;
@@ -91,19 +93,30 @@ pub struct Disk {
 }
 
 /// Another window of a sample.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Also {
     /// Its variables. Default: those of the sample.
     #[serde(default)]
     pub variables: Vec<String>,
     /// The URL of another store that they lie in. Its dimensions are aligned with those of the sample
-    /// by their coordinates, and only what both have is read.
+    /// by their coordinates, and only what both have is read, unless `align` says otherwise.
     #[serde(default)]
     pub store: Option<String>,
     /// Options of that store.
     #[serde(default)]
     pub options: StoreOptions,
+    /// How the entries of that store are found: `exact`, at the coordinates of the sample's store,
+    /// or `nearest`: for each entry of the sample's window the one whose coordinate is nearest (of
+    /// two as near the lower one). Its tensors then have the extents of the sample's, with entries
+    /// of a coarser store repeated, as `sel(method="nearest")` of xarray gives them: they can be
+    /// stacked with the others as channels. Default: `exact`.
+    #[serde(default)]
+    pub align: Align,
+    /// How far away the nearest coordinate may be, by dimension: `{ time: 3h, latitude: 0.25 }`.
+    /// Default: as far as neighbours in that store are from each other.
+    #[serde(default)]
+    pub tolerance: ByDim<Tolerance>,
     /// Its extents, where they are not those of the sample's window.
     #[serde(default)]
     pub window: Extents,
@@ -115,11 +128,13 @@ pub struct Also {
 // By hand: options may be secrets.
 impl fmt::Debug for Also {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Also { variables, store, options, window, offset } = self;
+        let Also { variables, store, options, align, tolerance, window, offset } = self;
         f.debug_struct("Also")
             .field("variables", variables)
             .field("store", &store.as_deref().map(redacted))
             .field("options", &options.keys())
+            .field("align", align)
+            .field("tolerance", tolerance)
             .field("window", window)
             .field("offset", offset)
             .finish()

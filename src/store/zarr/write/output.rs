@@ -36,6 +36,8 @@ pub(super) struct Output {
     pub(super) chunk: Vec<u64>,
     /// The weights of a window's entries along each dimension; none if no windows overlap.
     pub(super) weights: Option<Vec<Vec<f64>>>,
+    /// Whether three windows or more have values for one element, so that they are added in turn.
+    pub(super) in_turn: bool,
     pub(super) metadata: Value,
     array: Array<MemoryStore>,
 }
@@ -62,6 +64,11 @@ impl Output {
                 ),
             })
         })?;
+        if dataset.cuts[cut].along.iter().any(|along| along.picks.is_some()) {
+            let why = "it has the nearest entries of another store, and so no grid of its own: say \
+                       with `like` which tensor of the sample's store it lies on";
+            return Err(wrong(why.to_owned()));
+        }
         let of = &dataset.variables[dataset.cuts[cut].variable];
         let mut chunk = numbers(&of.chunk);
         for (at, dim) in of.dims.iter().enumerate() {
@@ -108,6 +115,7 @@ impl Output {
             chunk,
             weights: overlaps
                 .then(|| cut_of.along.iter().map(|along| weights(spec, along, dataset)).collect()),
+            in_turn: overlaps && most_at_a_place(cut_of, dataset) > 2,
             metadata,
         })
     }
@@ -226,6 +234,21 @@ fn overlaps(cut: &Cut, dataset: &Dataset) -> bool {
             None => axis.count > 1,
         }
     })
+}
+
+/// How many windows have a value for one element, at most.
+fn most_at_a_place(cut: &Cut, dataset: &Dataset) -> u64 {
+    let along = dataset.axes().iter().enumerate().map(|(number, axis)| {
+        match cut.along.iter().find(|along| along.axis == Some(number)) {
+            // Around a ring the last windows may come to lie over the first ones.
+            Some(along) => {
+                let most = along.size.div_ceil(axis.stride) + u64::from(along.ring.is_some());
+                most.min(axis.count)
+            }
+            None => axis.count,
+        }
+    });
+    along.fold(1, u64::saturating_mul)
 }
 
 fn weights(

@@ -1,6 +1,7 @@
 //! A chunk for which windows are still to come: the values that came so far. Where windows overlap, the
 //! sum of values times weights and the sum of weights; where none do, the values themselves.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::output::Output;
@@ -16,6 +17,18 @@ pub(super) struct Pile {
     pub(super) windows: u64,
     /// Windows that did not come yet.
     pub(super) missing: u64,
+    /// The first window that is not added yet, by its position among those that touch the chunk.
+    next: u64,
+    /// What came before its turn: sums of several numbers depend on their order.
+    early: BTreeMap<u64, Vec<Held>>,
+    /// Bytes of that.
+    pub(super) early_bytes: u64,
+}
+
+/// What a window has of the chunk, until it is its turn.
+struct Held {
+    common: Common,
+    elements: Buffer,
 }
 
 enum Values {
@@ -47,7 +60,15 @@ impl Pile {
             }
         };
         let came = vec![0; touching.div_ceil(64) as usize];
-        Pile { values, came, windows: read, missing: read }
+        Pile {
+            values,
+            came,
+            windows: read,
+            missing: read,
+            next: 0,
+            early: BTreeMap::new(),
+            early_bytes: 0,
+        }
     }
 
     /// Notes that the window at `position` came; false if it did before.
@@ -59,19 +80,66 @@ impl Pile {
         is_new
     }
 
-    /// Adds what `piece` of a window has of the chunk `block`. `window` are the elements of the window,
-    /// of the extents `shape`.
+    /// Adds what the `pieces` of a window have of the chunk `block`, at once or in its turn: windows are
+    /// added in the order of their positions, whenever they come, so that the sums are the same. Those
+    /// for which `is_read` is false never come. `window` are the elements of the window, of the extents
+    /// `shape`.
     pub(super) fn add(
         &mut self,
-        output: &Output,
-        block: &[Range<u64>],
-        piece: &Piece,
+        (output, pool): (&Output, &Pool),
+        (block, pieces): (&[Range<u64>], &[&Piece]),
         (window, shape): (&[u8], &[u64]),
+        (position, is_read): (u64, impl Fn(u64) -> bool),
     ) {
-        let Some(common) = Common::new(block, piece) else { return };
+        let parts = pieces.iter().filter_map(|piece| Common::new(block, piece));
+        if output.in_turn && !self.is_next(position, &is_read) {
+            let hold = |part| Held::new(part, (window, shape), output, pool);
+            let parts: Vec<_> = parts.map(hold).collect();
+            self.early_bytes += parts.iter().map(Held::bytes).sum::<u64>();
+            self.early.insert(position, parts);
+            return;
+        }
+        let origin = vec![0; shape.len()];
+        parts.for_each(|part| self.add_part(output, &part, window, (shape, &origin)));
+        self.next = position + 1;
+        while let Some(position) = self.early.keys().next().copied()
+            && self.is_next(position, &is_read)
+        {
+            let parts = self.early.remove(&position).unwrap_or_default();
+            self.add_held(output, parts);
+            self.next = position + 1;
+        }
+    }
+
+    /// Whether it is the turn of the window at `position`. Those that are not read keep nobody waiting.
+    fn is_next(&mut self, position: u64, is_read: &impl Fn(u64) -> bool) -> bool {
+        while self.next < position && !is_read(self.next) {
+            self.next += 1;
+        }
+        self.next == position
+    }
+
+    fn add_held(&mut self, output: &Output, parts: Vec<Held>) {
+        for held in parts {
+            self.early_bytes -= held.bytes();
+            let Held { common, elements } = held;
+            let place = (&*common.extent, &*common.window);
+            self.add_part(output, &common, &elements, place);
+        }
+    }
+
+    /// Adds the elements that a window has in common with the chunk. `window` are elements of it, of the
+    /// extents `shape`, from `origin` on.
+    fn add_part(
+        &mut self,
+        output: &Output,
+        common: &Common,
+        window: &[u8],
+        place: (&[u64], &[u64]),
+    ) {
         let size = output.dtype.size();
         let values = &mut self.values;
-        common.rows(shape, &output.chunk, |from, to, len, at| match values {
+        common.rows(place, &output.chunk, |from, to, len, at| match values {
             Values::Plain(values) => values[to * size..(to + len) * size]
                 .copy_from_slice(&window[from * size..(from + len) * size]),
             Values::Weighted { sums, weights } => {
@@ -93,7 +161,11 @@ impl Pile {
     }
 
     /// The elements of the chunk, with the fill value where none came.
-    pub(super) fn finish(self, output: &Output, pool: &Pool) -> Buffer {
+    pub(super) fn finish(mut self, output: &Output, pool: &Pool) -> Buffer {
+        // Where windows are missing others may still wait for them.
+        for (_, parts) in std::mem::take(&mut self.early) {
+            self.add_held(output, parts);
+        }
         let (sums, weights) = match self.values {
             Values::Plain(values) => return values,
             Values::Weighted { sums, weights } => (sums, weights),
@@ -103,6 +175,25 @@ impl Pile {
         let (fill, to) = (output.fill(), &mut values[..]);
         for_type!(output.dtype, T => means::<T>(from, to, fill));
         values
+    }
+}
+
+impl Held {
+    /// A copy of what `common` says of a window's elements.
+    fn new(common: Common, (window, shape): (&[u8], &[u64]), output: &Output, pool: &Pool) -> Self {
+        let size = output.dtype.size();
+        let mut elements = pool.take(common.extent.iter().product::<u64>() as usize * size);
+        let (origin, mut to) = (vec![0; shape.len()], 0);
+        common.rows((shape, &origin), &output.chunk, |from, _, len, _| {
+            let row = &window[from * size..(from + len) * size];
+            elements[to..to + row.len()].copy_from_slice(row);
+            to += row.len();
+        });
+        Held { common, elements }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.elements.capacity() as u64
     }
 }
 
@@ -163,9 +254,15 @@ impl Common {
         Some(common)
     }
 
-    /// Calls `f` for each row with where it begins in the window's and in the chunk's elements, how
-    /// many elements it has, and the place in the window of its first one.
-    fn rows(&self, window: &[u64], chunk: &[u64], mut f: impl FnMut(usize, usize, usize, &[u64])) {
+    /// Calls `f` for each row with where it begins in the elements of a part of the window, given by its
+    /// extents and where it begins, and in the chunk's, how many elements it has, and the place in the
+    /// window of its first one.
+    fn rows(
+        &self,
+        (part, origin): (&[u64], &[u64]),
+        chunk: &[u64],
+        mut f: impl FnMut(usize, usize, usize, &[u64]),
+    ) {
         let dims = self.extent.len();
         let len = self.extent.last().map_or(1, |n| *n as usize);
         let rows: u64 = self.extent[..dims.saturating_sub(1)].iter().product();
@@ -175,7 +272,7 @@ impl Common {
             let (mut from, mut to) = (0, 0);
             for dim in 0..dims {
                 place[dim] = self.window[dim] + at[dim];
-                from = from * window[dim] + place[dim];
+                from = from * part[dim] + place[dim] - origin[dim];
                 to = to * chunk[dim] + self.chunk[dim] + at[dim];
             }
             f(from as usize, to as usize, len, &place);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::store::zarr::cut::{Along, Axis, Cut};
+use crate::store::zarr::cut::{Along, Axis, Cut, Segment};
 use crate::store::zarr::dataset::Dataset;
 
 /// The windows that touch a chunk, by their places along each axis.
@@ -59,26 +59,30 @@ impl Touching {
         if dataset.left_out() == 0 {
             return self.len();
         }
-        let axes = dataset.axes();
-        let number = |position: u64| {
-            let (mut rest, mut number, mut step) = (position, 0, 1);
-            for (runs, axis) in self.runs.iter().zip(axes).rev() {
-                let mut place = rest % len(runs);
-                rest /= len(runs);
-                for run in runs {
-                    match run.end - run.start {
-                        inside if place < inside => {
-                            number += (run.start + place) * step;
-                            break;
-                        }
-                        inside => place -= inside,
+        (0..self.len()).filter(|position| self.is_read(dataset, *position)).count() as u64
+    }
+
+    /// Whether the one at `position` is read: a mask may leave it out.
+    pub(super) fn is_read(&self, dataset: &Dataset, position: u64) -> bool {
+        if dataset.left_out() == 0 {
+            return true;
+        }
+        let (mut rest, mut number, mut step) = (position, 0, 1);
+        for (runs, axis) in self.runs.iter().zip(dataset.axes()).rev() {
+            let mut place = rest % len(runs);
+            rest /= len(runs);
+            for run in runs {
+                match run.end - run.start {
+                    inside if place < inside => {
+                        number += (run.start + place) * step;
+                        break;
                     }
+                    inside => place -= inside,
                 }
-                step *= axis.count;
             }
-            number
-        };
-        (0..self.len()).filter(|position| dataset.is_read(number(*position))).count() as u64
+            step *= axis.count;
+        }
+        dataset.is_read(number)
     }
 }
 
@@ -103,8 +107,8 @@ fn runs(along: &Along, axis: &Axis, chunk: &Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for place in 0..axis.count {
             let segments = along.segments(base.saturating_add_unsigned(place * axis.stride));
-            let touches = |(from, _): &(Range<u64>, u64)| {
-                from.start.max(chunk.start) < from.end.min(chunk.end)
+            let touches = |segment: &Segment| {
+                segment.from.start.max(chunk.start) < segment.from.end.min(chunk.end)
             };
             match (segments.iter().any(touches), runs.last_mut()) {
                 (true, Some(run)) if run.end == place => run.end += 1,
@@ -137,7 +141,15 @@ mod tests {
 
     fn along(axis: usize, start: i64, size: u64, len: u64, ring: bool) -> Along {
         let bounds = if ring { i64::MIN..i64::MAX } else { 0..len as i64 };
-        Along { axis: Some(axis), start, size, bounds, short: false, ring: ring.then_some(len) }
+        Along {
+            axis: Some(axis),
+            start,
+            size,
+            bounds,
+            short: false,
+            ring: ring.then_some(len),
+            picks: None,
+        }
     }
 
     /// What arithmetic says is what comes out if every window's pieces are looked at.

@@ -172,13 +172,18 @@ impl Writer {
                     }
                     let State::Filling(pile) = &mut *state else { continue };
                     // It can have come before, where windows are read several times.
-                    if !touching.position(&places).is_some_and(|position| pile.comes(position)) {
+                    let position = touching.position(&places);
+                    let Some(position) = position.filter(|position| pile.comes(*position)) else {
                         continue;
-                    }
-                    let block = output.block(&chunk);
-                    for piece in &pieces {
-                        pile.add(output, &block, piece, (elements, &extents));
-                    }
+                    };
+                    let early = pile.early_bytes;
+                    pile.add(
+                        (output, &self.pool),
+                        (&output.block(&chunk), &pieces),
+                        (elements, &extents),
+                        (position, |position| touching.is_read(dataset, position)),
+                    );
+                    self.holds(target, early, pile.early_bytes)?;
                     if pile.missing == 0
                         && let State::Filling(pile) = std::mem::replace(&mut *state, State::Full)
                     {
@@ -217,13 +222,9 @@ impl Writer {
         if let Some(open) = chunks.open.get(&(output, number)) {
             return Ok(Some(Arc::clone(open)));
         }
-        let memory = self.spec.memory.unwrap_or(MEMORY);
         let bytes = chunks.bytes + of.bytes_while_open();
-        if bytes > memory && !chunks.open.is_empty() {
-            let why = "let windows come in order or with `shuffle: chunks`, so that those of a chunk come \
-                       soon after each other, write smaller `chunks`, or give more `memory`";
-            let chunks = chunks.open.len() as u64;
-            return Err(WriteError::Memory { chunks, memory, why: why.to_owned() });
+        if !chunks.open.is_empty() {
+            self.check_memory(&chunks, bytes)?;
         }
         chunks.bytes = bytes;
         let open = Open { place: place.to_vec(), pile: Mutex::new(State::New) };
@@ -232,6 +233,28 @@ impl Writer {
         self.tally.open_max.fetch_max(chunks.open.len() as u64, Relaxed);
         self.tally.open_bytes_max.fetch_max(bytes, Relaxed);
         Ok(Some(open))
+    }
+
+    /// A chunk holds `now` bytes of windows that came before their turn, and held `before`.
+    fn holds(&self, target: &Target, before: u64, now: u64) -> Result<(), WriteError> {
+        if now == before {
+            return Ok(());
+        }
+        let mut chunks = target.chunks.lock();
+        chunks.bytes = chunks.bytes + now - before;
+        self.tally.open_bytes_max.fetch_max(chunks.bytes, Relaxed);
+        if now > before { self.check_memory(&chunks, chunks.bytes) } else { Ok(()) }
+    }
+
+    fn check_memory(&self, chunks: &Chunks, bytes: u64) -> Result<(), WriteError> {
+        let memory = self.spec.memory.unwrap_or(MEMORY);
+        if bytes <= memory {
+            return Ok(());
+        }
+        let why = "let windows come in order or with `shuffle: chunks`, so that those of a chunk come \
+                   soon after each other, write smaller `chunks`, or give more `memory`";
+        let chunks = chunks.open.len() as u64;
+        Err(WriteError::Memory { chunks, memory, why: why.to_owned() })
     }
 
     fn encode(&self, target: &Target, full: Full) -> Result<(String, Bytes), WriteError> {
