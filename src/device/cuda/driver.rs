@@ -5,6 +5,7 @@
 //! a driver that is not there, or too old to have a function, is found by [`Context::open`].
 #![expect(unsafe_code, reason = "the driver's functions are foreign")]
 
+mod answer;
 mod memory;
 mod module;
 mod stream;
@@ -12,11 +13,14 @@ mod stream;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
 use super::error::CudaError;
+use answer::Answer;
+pub use answer::{ANSWER_ENDING, ANSWER_RUNNING};
 pub(super) use memory::{Block, Pinned};
 pub use module::{Argument, Module};
 pub use stream::Stream;
@@ -98,6 +102,7 @@ pub(super) struct Context {
     pub(super) model: String,
     /// Its memory, in bytes.
     pub(super) memory_bytes: u64,
+    answer: Answer,
 }
 
 // SAFETY: the driver may be called from all threads; each call first makes the context current.
@@ -121,7 +126,8 @@ impl Context {
         // SAFETY: as above; released once, when this is dropped.
         let raw = unsafe { result::primary_ctx::retain(device) };
         let raw = raw.map_err(|error| failed("opening the GPU", error))?;
-        Ok(Arc::new(Context { device, raw, model, memory_bytes: memory as u64 }))
+        let (memory_bytes, answer) = (memory as u64, Answer::default());
+        Ok(Arc::new(Context { device, raw, model, memory_bytes, answer }))
     }
 
     /// Memory of the GPU that nobody uses, in bytes.
@@ -130,6 +136,11 @@ impl Context {
         let (free, _) =
             result::mem_get_info().map_err(|error| failed("asking for free memory", error))?;
         Ok(free as u64)
+    }
+
+    /// See [`Cuda::wait_at_most`](super::Cuda::wait_at_most).
+    pub(super) fn wait_at_most(&self, running: Duration, ending: Duration) {
+        self.answer.wait_at_most(running, ending);
     }
 
     fn bind(&self) -> Result<(), CudaError> {
