@@ -10,6 +10,9 @@
 //! Kernels are known by name and done on the host; of PTX only the heads of its kernels are read.
 #![expect(clippy::missing_safety_doc, reason = "the contracts are those of the real driver")]
 
+#[cfg(not(without_cufile))]
+mod cufile;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::mpsc::{Sender, channel};

@@ -6,6 +6,11 @@
 #![expect(unsafe_code, reason = "the driver's functions are foreign")]
 
 mod answer;
+#[cfg(feature = "cufile")]
+mod direct;
+#[cfg(not(feature = "cufile"))]
+#[path = "driver/direct_absent.rs"]
+mod direct;
 mod memory;
 mod module;
 mod stream;
@@ -21,6 +26,7 @@ use cudarc::driver::sys;
 use super::error::CudaError;
 use answer::Answer;
 pub use answer::{ANSWER_ENDING, ANSWER_RUNNING};
+pub(super) use direct::DirectFile;
 pub(super) use memory::{Block, Pinned};
 pub use module::{Argument, Module};
 pub use stream::Stream;
@@ -28,6 +34,9 @@ pub(super) use stream::{Event, Upload};
 
 /// The oldest driver that serves, as it counts versions: 12.0.
 const OLDEST: i32 = 12_000;
+
+/// Where files are read directly they are read in multiples of so many bytes.
+pub(super) const DIRECT_UNIT: u64 = 4096;
 
 /// Functions of the driver that are called below. One that a driver lacks would be a panic.
 const FUNCTIONS: [&str; 31] = [

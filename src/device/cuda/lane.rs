@@ -3,15 +3,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::driver::{Argument, Event, Module, Stream, Upload};
 use super::error::CudaError;
 use super::memory::CudaMemory;
+use super::reader::Reader;
 use super::{Cuda, kernel};
 use crate::device::transform::{Kernel, NotHere, Transform, applies};
-use crate::device::{DeviceBatch, DeviceTensor, Lane};
+use crate::device::{DeviceBatch, DeviceTensor, FilePart, Lane};
 use crate::fault::Result;
-use crate::item::{Batch, Buffer, DType, Spec, Tensor};
+use crate::item::{Batch, Buffer, DType, Pool, Spec, Tensor};
 use crate::ops::Picked;
 use crate::stage::Worker;
 use crate::store::zarr::Window;
@@ -30,6 +32,7 @@ pub(super) struct CudaLane {
     /// Tensors of the batch at hand.
     per_batch: usize,
     told_pageable: bool,
+    reader: Reader,
 }
 
 /// What the stream does for one batch.
@@ -55,6 +58,7 @@ impl CudaLane {
             worker,
             per_batch: 0,
             told_pageable: false,
+            reader: Reader::default(),
         })
     }
 
@@ -257,6 +261,30 @@ impl Lane for CudaLane {
         }
         let device: Arc<Cuda> = Arc::clone(&self.cuda);
         Ok(DeviceBatch::new(device, on_device, windows))
+    }
+
+    fn read(&mut self, part: &FilePart, pool: &Pool) -> Result<DeviceBatch> {
+        let stage = self.worker.stage().to_owned();
+        if let Some(file) = self.reader.file(&self.cuda.context, part, &stage) {
+            let (begun, bytes) = (Instant::now(), part.spec.bytes() as usize);
+            let (blocks, stream) = (&self.cuda.blocks, &self.stream);
+            let (memory, read) = CudaMemory::filled(blocks, bytes, 1, stream, |block| {
+                // It is read on no stream: what still uses the block is waited for here.
+                stream.record()?.reached(|| self.worker.is_ending())?;
+                let read = file.read(block, part.offset, bytes);
+                Ok((read, stream.record()?))
+            })?;
+            match read {
+                Ok(()) => {
+                    self.meter().copied(begun.elapsed(), bytes as u64);
+                    let tensor = DeviceTensor::new(part.spec.clone(), Box::new(memory));
+                    let device: Arc<Cuda> = Arc::clone(&self.cuda);
+                    return Ok(DeviceBatch::new(device, vec![tensor], Vec::new()));
+                }
+                Err(why) => self.reader.fails(&stage, format!("`{}`: {why}", part.path.display())),
+            }
+        }
+        self.upload(part.to_host(pool)?)
     }
 
     fn transform(&mut self, batch: DeviceBatch, how: &Transform) -> Result<DeviceBatch> {

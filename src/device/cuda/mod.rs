@@ -14,6 +14,7 @@ mod exported;
 mod kernel;
 mod lane;
 mod memory;
+mod reader;
 mod timeline;
 
 use std::collections::BTreeMap;
