@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use crate::fault::{BoxError, Fault};
 use crate::link::{Inlet, Outlet};
@@ -232,6 +233,8 @@ impl std::error::Error for Stop {}
 pub struct Worker {
     pub(crate) meter: Arc<Meter>,
     pub(crate) index: usize,
+    /// Cancelled when the run ends early.
+    pub(crate) cancel: CancellationToken,
 }
 
 impl Worker {
@@ -249,6 +252,11 @@ impl Worker {
     /// Where what its lane does on a device is counted.
     pub(crate) fn device_meter(&self) -> &DeviceMeter {
         &self.meter.device
+    }
+
+    /// Whether nobody waits for the run any more: what takes long should end.
+    pub fn is_ending(&self) -> bool {
+        self.cancel.is_cancelled()
     }
 
     /// How many workers the stage has now.

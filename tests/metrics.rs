@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay::item::Spec;
 use forebay::prelude::*;
-use forebay::trace::{self, MetricsFormat, RunStats, metrics_text};
+use forebay::trace::{self, DeviceStats, MetricsFormat, RunStats, metrics_text};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -143,6 +145,50 @@ fn assert_told(values: &BTreeMap<Key, f64>, stats: &RunStats) {
     assert!((waited - stats.waited.as_secs_f64()).abs() < 1e-6);
     assert!(value("process_resident_memory_bytes", "") > 1e6);
     assert_eq!(values.keys().filter(|(name, _)| name == "forebay_verdict_info").count(), 1);
+}
+
+/// Ten batches of 4 KiB that go to a device and are changed there.
+fn to_a_device() -> Pipeline<DeviceBatch> {
+    let device = device::host();
+    let make = |i: u64| {
+        let dims = [Arc::from("x")];
+        let (dims, shape) = (Arc::from(dims), Arc::from([1024]));
+        let spec = Spec { name: Arc::from("x"), dtype: DType::F32, dims, shape };
+        let mut tensor = Tensor::take(&Pool::default(), spec);
+        tensor.elements_mut::<f32>().fill(i as f32);
+        Ok::<_, Never>(Batch::new(vec![tensor], Vec::new()))
+    };
+    Pipeline::from(source::iter("numbers", 0..10_u64))
+        .then(cpu::map("make", make))
+        .then(device::upload(&device))
+        .then(device::cast(DType::F64))
+}
+
+#[test]
+fn what_device_stages_did_is_told() {
+    let stats = to_a_device().run().unwrap().drain().unwrap();
+    for format in [MetricsFormat::Prometheus, MetricsFormat::OpenMetrics] {
+        let values = parse(&metrics_text(&stats, format));
+        let told = values.keys().filter(|(name, _)| name.starts_with("forebay_device_"));
+        assert_eq!(told.count(), 14, "seven figures of two stages: {values:#?}");
+        for stage in &stats.stages[2..] {
+            let labels = format!("stage=\"{}\",kind=\"device\"", stage.id);
+            let value = |name: &str| values[&(format!("forebay_device_{name}"), labels.clone())];
+            let DeviceStats { copies, copied_bytes, copy_ns, overlap_ns, .. } = stage.device;
+            assert_eq!(value("copies_total"), copies as f64);
+            assert_eq!(value("copied_bytes_total"), copied_bytes as f64);
+            assert!((value("copy_seconds_total") - copy_ns as f64 / 1e9).abs() < 1e-9);
+            let overlap = overlap_ns as f64 / copy_ns.max(1) as f64;
+            assert!((value("overlap_ratio") - overlap).abs() < 1e-9);
+            assert_eq!(value("kernel_batches_total"), stage.device.kernel_batches as f64);
+            let kernels_s = stage.device.kernel_ns as f64 / 1e9;
+            assert!((value("kernel_seconds_total") - kernels_s).abs() < 1e-9);
+            assert_eq!(value("pageable_copies_total"), stage.device.pageable_copies as f64);
+        }
+    }
+    let (upload, cast) = (&stats.stages[2].device, &stats.stages[3].device);
+    assert_eq!((upload.copies, upload.copied_bytes), (10, 10 * 4096));
+    assert_eq!(cast.kernel_batches, 10);
 }
 
 #[test]

@@ -150,7 +150,7 @@ pub(super) fn catalog() -> Catalog {
             Ok(device::upload(&device::named(&args.device)?))
         })
         .copies_to(|args: Upload| device::named(&args.device))
-        .flows(|_: Upload, before| Ok(effects::same(before)))
+        .flows(|args: Upload, before| Ok(effects::upload(&args.device, before)))
         .options(on_device())
         .main("device")
         .stage("device.normalize", Kind::Device, |args: Normalize, _| {
@@ -178,7 +178,7 @@ pub(super) fn catalog() -> Catalog {
         .flows(|_: device::Kernel, before| Ok(effects::same(before)))
         .options(on_device())
         .stage("device.download", Kind::Device, |_: Download, _| Ok(device::download()))
-        .flows(|_: Download, before| Ok(effects::same(before)))
+        .flows(|_: Download, before| Ok(effects::download(before)))
 }
 
 /// Few batches wait behind a stage on a device.

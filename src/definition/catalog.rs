@@ -33,7 +33,10 @@ pub struct Context {
 impl Context {
     /// Counts the buffers of `pool` in the run's report.
     pub fn report_pool(&self, pool: &Pool) {
-        self.store_pools.lock().push(pool.clone());
+        let mut pools = self.store_pools.lock();
+        if !pools.iter().any(|other| other.is(pool)) {
+            pools.push(pool.clone());
+        }
     }
 }
 

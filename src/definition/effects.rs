@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::flow::{Flow, Misfit, Outline};
+use crate::device;
 use crate::item::DType;
 use crate::ops::{Pick, PickError, Picked, Stats, has_dims};
 use crate::source::Index;
@@ -175,7 +176,22 @@ fn misfit(pick: &Pick, error: &PickError, before: &Flow) -> Misfit {
     }
 }
 
-/// The same tensors, maybe in another memory: what the device is is not known, so they count.
+/// The same tensors.
 pub(super) fn same(before: &Flow) -> Flow {
     before.streamed()
+}
+
+/// The same tensors in the memory of a device. `auto` is what it is on this machine.
+pub(super) fn upload(device: &str, before: &Flow) -> Flow {
+    let on_device = match device {
+        "host" => false,
+        "auto" => device::cuda::count().is_ok_and(|gpus| gpus > 0),
+        _ => true,
+    };
+    Flow { on_device, ..before.streamed() }
+}
+
+/// The same tensors in memory of the host.
+pub(super) fn download(before: &Flow) -> Flow {
+    Flow { on_device: false, ..before.streamed() }
 }

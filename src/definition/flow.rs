@@ -15,8 +15,10 @@ use crate::store::zarr::Window;
 pub struct Flow {
     /// How many items there are at most.
     pub items: Option<u64>,
-    /// Bytes of host memory that an item keeps at most.
+    /// Bytes of memory that an item keeps at most: of the host, unless it is [`on_device`](Self::on_device).
     pub bytes: Option<u64>,
+    /// Whether the memory of an item is that of a device.
+    pub on_device: bool,
     /// The tensors that an item holds, or that its windows become when they are decoded.
     pub tensors: Option<Vec<Outline>>,
     /// Whether items are computed by position: stages that choose among them cost nothing.

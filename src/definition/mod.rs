@@ -11,6 +11,7 @@ mod effects;
 mod explain;
 mod fix;
 mod flow;
+mod holds;
 mod keys;
 mod layout;
 mod lint;
@@ -39,6 +40,7 @@ pub(crate) use explain::{Explanation, explain, explanations};
 pub use flow::{Flow, Misfit, Outline};
 pub(crate) use layout::laid_out;
 pub use outline::StageOutline;
+use pinned::{Pinned, Ring};
 use problem::Problem;
 pub use problem::Problems;
 pub(crate) use problem::{Region, Told, suggest};
@@ -88,6 +90,18 @@ impl Pools {
     pub fn stats(&self) -> Vec<PoolStats> {
         let others = self.others.lock();
         others.iter().chain([&self.decoded]).map(Pool::stats).collect()
+    }
+
+    /// Counts a pool, once however many stages use it.
+    fn add(&self, pool: &Pool) {
+        let mut others = self.others.lock();
+        if !others.iter().any(|other| other.is(pool)) {
+            others.push(pool.clone());
+        }
+    }
+
+    fn new() -> Self {
+        Pools { decoded: Pool::default(), others: Arc::new(parking_lot::Mutex::default()) }
     }
 }
 
@@ -157,18 +171,20 @@ impl Definition {
     /// # Errors
     /// A stage that can't be made, with its place in the file.
     pub fn build(&self, catalog: &Catalog) -> Result<Built, Problems> {
-        let pools =
-            Pools { decoded: Pool::default(), others: Arc::new(parking_lot::Mutex::default()) };
+        let pools = Pools::new();
         let mut pipeline = None;
         let pinned = pinned::pinned(&self.checked.steps, catalog);
         // What can be known before a byte of data is read is known before that.
         let mut surveyor = Surveyor::new(catalog, &self.checked, true);
         let mut flow = Flow::default();
-        for (step, device) in self.checked.steps.iter().zip(&pinned) {
-            let of_device = device.as_ref().map(|device| device.host_pool().clone());
-            pools.others.lock().extend(of_device.clone());
-            let decoded = of_device.unwrap_or_else(|| pools.decoded.clone());
-            let of_step = Pools { decoded, others: Arc::clone(&pools.others) };
+        for (step, pinned) in self.checked.steps.iter().zip(&pinned) {
+            let of_step = match pinned {
+                Some(Pinned { pool, .. }) => {
+                    pools.add(pool);
+                    Pools { decoded: pool.clone(), others: Arc::clone(&pools.others) }
+                }
+                None => pools.clone(),
+            };
             let is_first = pipeline.is_none();
             let made = self.step(step, pipeline, catalog, &of_step)?;
             let windows = made.downcast_ref::<Window>().filter(|_| is_first);
@@ -176,7 +192,20 @@ impl Definition {
             flow = surveyor.step(step, &flow, known);
             pipeline = Some(made);
         }
+        let pinned = (pinned.iter().enumerate()).filter_map(|(of, pinned)| {
+            let pinned = pinned.as_ref()?;
+            Some((of, pinned, Ring::of(of, pinned.until, &surveyor)))
+        });
+        let pinned: Vec<_> = pinned.collect();
         surveyor.finish(&self.file, &self.text)?;
+        for (of, pinned, ring) in pinned {
+            pinned.pin(&ring).map_err(|error| {
+                let Step { key, .. } = &self.checked.steps[of];
+                let message = format!("memory for `{}` can't be pinned: {error}", key.text);
+                let problem = Problem::new("forebay::build", message, &key.place, "this stage");
+                Problems::new(&self.file, &self.text, vec![problem])
+            })?;
+        }
         let mut pipeline = pipeline.expect("a definition without stages is refused");
         let settings = pipeline.settings_mut();
         settings.name.clone_from(&self.checked.name);
@@ -212,8 +241,7 @@ impl Definition {
             let problem = Problem::new("forebay::plan", message, place, "here").help(help);
             Problems::new(&self.file, &self.text, vec![problem])
         };
-        let pools =
-            Pools { decoded: Pool::default(), others: Arc::new(parking_lot::Mutex::default()) };
+        let pools = Pools::new();
         let mut pipeline: Option<AnyPipeline> = None;
         for step in &self.checked.steps {
             let place = &step.key.place;

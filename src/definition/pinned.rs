@@ -9,9 +9,12 @@ use serde::de::DeserializeOwned;
 use super::args;
 use super::catalog::Catalog;
 use super::check::Step;
+use super::flow::Outline;
+use super::survey::Surveyor;
 use super::tree::{Key, Node};
 use crate::device::Device;
 use crate::fault::Result;
+use crate::item::Pool;
 
 /// The device that the arguments of a stage name; none if it can't be opened, or they can't be read.
 pub(super) type CopiesTo =
@@ -43,12 +46,23 @@ impl Catalog {
     }
 }
 
+/// What a stage's batches are pinned for.
+#[derive(Clone)]
+pub(super) struct Pinned {
+    /// Kept open.
+    _device: Arc<dyn Device>,
+    /// A ring of the device's pool, for the stage alone.
+    pub(super) pool: Pool,
+    /// The number of the stage that copies them.
+    pub(super) until: usize,
+}
+
 /// For each stage the device whose pool its batches come from, where there is one. Keep them until the
 /// pipeline is made, so that each is opened once.
-pub(super) fn pinned(steps: &[Step], catalog: &Catalog) -> Vec<Option<Arc<dyn Device>>> {
-    let mut devices = vec![None; steps.len()];
+pub(super) fn pinned(steps: &[Step], catalog: &Catalog) -> Vec<Option<Pinned>> {
+    let mut all = vec![None; steps.len()];
     let mut last = None;
-    for (number, step) in steps.iter().enumerate() {
+    for (until, step) in steps.iter().enumerate() {
         let Some(operator) = catalog.get(&step.key.text) else { continue };
         let device = operator.copies_to.as_ref();
         let device = device.and_then(|device| device(&step.key, &step.node, operator.main));
@@ -56,11 +70,43 @@ pub(super) fn pinned(steps: &[Step], catalog: &Catalog) -> Vec<Option<Arc<dyn De
         if let (Some(device), Some(last)) = (device, last)
             && device.host_pool().is_pinned()
         {
-            devices[last] = Some(device);
+            let pool = device.host_pool().ring(1);
+            let pinned: &mut Option<Pinned> = &mut all[last];
+            pinned.get_or_insert(Pinned { _device: device, pool, until });
         }
         if operator.allocates {
-            last = Some(number);
+            last = Some(until);
         }
     }
-    devices
+    all
+}
+
+/// How much memory a stage's batches need until they are copied.
+pub(super) struct Ring {
+    items: u64,
+    /// Bytes of the tensors of each, as far as they are known.
+    bytes: Option<Vec<u64>>,
+}
+
+impl Ring {
+    /// That of the stage `of`, whose batches are copied by the stage `until`.
+    pub(super) fn of(of: usize, until: usize, surveyor: &Surveyor<'_>) -> Self {
+        let tensors = surveyor.flow(of).tensors.as_ref();
+        let bytes = tensors.and_then(|tensors| tensors.iter().map(Outline::bytes).collect());
+        Ring { items: surveyor.held(of, until), bytes }
+    }
+}
+
+impl Pinned {
+    /// Pins memory before there are batches: all that they need, where it is known what they hold, and
+    /// otherwise all buffers of a size when there is first need of it.
+    pub(super) fn pin(&self, ring: &Ring) -> Result<()> {
+        match &ring.bytes {
+            Some(bytes) => self.pool.reserve(ring.items, bytes),
+            None => {
+                self.pool.needs(ring.items);
+                Ok(())
+            }
+        }
+    }
 }

@@ -6,11 +6,12 @@ use super::catalog::{Asked, Catalog};
 use super::check::{Checked, Step};
 use super::fix::Fix;
 use super::flow::{Flow, Misfit};
+use super::holds::Holds;
 use super::lint;
 use super::problem::{Problem, Problems};
 use super::tree::{Node, Place, Value};
 use crate::limits;
-use crate::options::{Options, Ordered};
+use crate::options::Options;
 use crate::pipeline::RunSettings;
 use crate::stage::Kind;
 use crate::trace;
@@ -24,7 +25,9 @@ pub struct Survey {
     /// and at the consumer, with what is kept for later windows; if all stages say how much that is. A
     /// stage's own scratch memory, and what pools keep to lend it again, come on top.
     pub memory: Option<u64>,
-    /// What the definition allows, if it says.
+    /// The same of memory of devices.
+    pub device_memory: Option<u64>,
+    /// How much memory of the host the definition allows, if it says.
     pub memory_max: Option<u64>,
     /// What runs but was hardly meant.
     pub warnings: Problems,
@@ -45,6 +48,8 @@ pub struct Edge {
     pub flow: Flow,
     /// Bytes of host memory that the stage and its buffer take at most.
     pub memory: Option<u64>,
+    /// The same of memory of a device.
+    pub device_memory: Option<u64>,
 }
 
 /// Goes along the edges.
@@ -54,6 +59,8 @@ pub(super) struct Surveyor<'a> {
     pub(super) online: bool,
     pub(super) problems: Vec<Problem>,
     edges: Vec<Edge>,
+    /// How many items each of them holds.
+    held: Vec<u64>,
     cores: usize,
     /// What the buffer of the source is, while nothing has made a stream of its items.
     pending: Option<Pending>,
@@ -69,8 +76,20 @@ impl<'a> Surveyor<'a> {
     pub(super) fn new(catalog: &'a Catalog, checked: &'a Checked, online: bool) -> Self {
         let cores = checked.run.cores;
         let cores = RunSettings { cores, ..RunSettings::default() }.core_budget();
-        let (problems, edges, pending) = Default::default();
-        Surveyor { catalog, checked, online, problems, edges, cores, pending }
+        let (problems, edges, held, pending) = Default::default();
+        Surveyor { catalog, checked, online, problems, edges, held, cores, pending }
+    }
+
+    /// What flows out of the stage of a number.
+    pub(super) fn flow(&self, stage: usize) -> &Flow {
+        &self.edges[stage].flow
+    }
+
+    /// How many of the items that the stage `from` makes there are at most, until the stage `until` has
+    /// copied them to its device.
+    pub(super) fn held(&self, from: usize, until: usize) -> u64 {
+        let held = self.held[from..=until].iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
+        held.min(self.edges[from].flow.items.unwrap_or(u64::MAX))
     }
 
     /// What flows out of `step`. `known` is that of a source which has been made.
@@ -89,7 +108,9 @@ impl<'a> Surveyor<'a> {
         };
         let options = form.options.clone().overridden_by(step.options.clone());
         self.lint(step, &options, before, &flow);
-        let memory = self.memory(operator.kind, &options, before, &flow);
+        let Holds { items, host: memory, device: device_memory } =
+            self.holds(operator.kind, &options, before, &flow);
+        self.held.push(items);
         self.edges.push(Edge {
             id: step.id.clone(),
             operator: key.text.clone(),
@@ -97,6 +118,7 @@ impl<'a> Surveyor<'a> {
             yields: step.yields,
             flow: flow.clone(),
             memory,
+            device_memory,
         });
         if operator.kind == Kind::Source && flow.by_position {
             self.pending = Some(Pending { edge: self.edges.len() - 1, options });
@@ -110,43 +132,16 @@ impl<'a> Surveyor<'a> {
         lint::stage(&steps, options, (before, after), &mut self.problems);
     }
 
-    /// Bytes that a stage and its buffer hold at most.
-    fn memory(
-        &mut self,
-        kind: Kind,
-        options: &Options,
-        before: &Flow,
-        after: &Flow,
-    ) -> Option<u64> {
-        let own = after.held.unwrap_or(0).saturating_add(if kind == Kind::Source {
-            after.kept
-        } else {
-            0
-        });
+    /// What a stage and its buffer hold at most.
+    fn holds(&mut self, kind: Kind, options: &Options, before: &Flow, after: &Flow) -> Holds {
+        let kept = if kind == Kind::Source { after.kept } else { 0 };
+        let own = Holds::own(after.held.unwrap_or(0).saturating_add(kept));
         if after.by_position {
-            return Some(own);
+            return own;
         }
         // The buffer that the source has stands where its items begin to flow.
         self.settle(before);
-        let out = after.bytes?;
-        let buffer = limits::buffered(options, out, after.items);
-        if !kind.makes_calls() {
-            return Some(own.saturating_add(out).saturating_add(buffer));
-        }
-        let workers = limits::workers(kind, options, self.cores) as u64;
-        let calls = workers
-            .min(after.items.unwrap_or(u64::MAX))
-            .saturating_mul(before.bytes?.saturating_add(out));
-        let turn = match options.ordered.unwrap_or(Ordered::Window(None)) {
-            Ordered::No => 0,
-            ordered => {
-                let window = limits::window(ordered, workers as usize).unwrap_or(0);
-                let bytes_max = options.buffer.unwrap_or_default().bytes;
-                let items = window.saturating_sub(1).min(after.items.unwrap_or(u64::MAX));
-                items.saturating_mul(out).min(bytes_max.max(out))
-            }
-        };
-        Some([own, calls, turn, buffer].into_iter().fold(0, u64::saturating_add))
+        own.with(kind, options, self.cores, before, after)
     }
 
     /// The items of the source flow from here on: they wait in its buffer.
@@ -170,10 +165,18 @@ impl<'a> Surveyor<'a> {
             let flow = edge.flow.clone();
             self.settle(&flow);
         }
-        let taken = self.edges.last().map_or(Some(0), |edge| edge.flow.bytes);
-        let memory = self.edges.iter().map(|edge| edge.memory).chain([taken]);
-        let memory = memory.map(|bytes| bytes.map(u128::from)).sum::<Option<u128>>();
-        let memory = memory.map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
+        // And what the consumer has taken.
+        let taken = |on_device| match self.edges.last() {
+            Some(edge) if edge.flow.on_device == on_device => edge.flow.bytes,
+            _ => Some(0),
+        };
+        let of = |of: fn(&Edge) -> Option<u64>, taken| {
+            let all = self.edges.iter().map(of).chain([taken]);
+            let sum = all.map(|bytes| bytes.map(u128::from)).sum::<Option<u128>>();
+            sum.map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
+        };
+        let memory = of(|edge| edge.memory, taken(false));
+        let device_memory = of(|edge| edge.device_memory, taken(true));
         if let Some((most, place)) = &self.checked.run.memory {
             self.within(memory, *most, place);
         }
@@ -184,7 +187,7 @@ impl<'a> Surveyor<'a> {
             return Err(Problems::new(file, text, errors).and(warnings));
         }
         let memory_max = self.checked.run.memory.as_ref().map(|(most, _)| *most);
-        Ok(Survey { edges: self.edges, memory, memory_max, warnings })
+        Ok(Survey { edges: self.edges, memory, device_memory, memory_max, warnings })
     }
 
     /// Refuses what can take more memory than the run may.

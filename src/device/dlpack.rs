@@ -1,5 +1,5 @@
-//! Tensors handed to other libraries without a copy, by the DLPack protocol: PyTorch, CuPy, JAX,
-//! candle and burn take them.
+//! Tensors handed to other libraries without a copy, by the DLPack protocol: PyTorch, CuPy and JAX take
+//! them.
 //!
 //! What takes a tensor calls its deleter when it needs it no more; the memory then goes back to where
 //! it came from, and is used again only after the work that was asked for before.

@@ -4,6 +4,7 @@
 mod batch;
 pub mod cuda;
 mod dlpack;
+mod file;
 mod host;
 mod stages;
 mod transform;
@@ -14,8 +15,9 @@ use std::sync::Arc;
 pub use batch::{DeviceBatch, DeviceTensor, Memory};
 pub use cuda::CudaError;
 pub use dlpack::Dlpack;
+pub use file::FilePart;
 pub use host::host;
-pub use stages::{cast, crop, download, flip, kernel, normalize, upload};
+pub use stages::{cast, crop, download, flip, kernel, normalize, read, upload};
 pub use transform::{Kernel, NoVariable, NotHere, Transform};
 
 use crate::fault::Result;
@@ -51,6 +53,14 @@ pub trait Lane: Send + 'static {
     /// # Errors
     /// The device has no memory left, or failed.
     fn upload(&mut self, batch: Batch) -> Result<DeviceBatch>;
+
+    /// Reads a tensor from a file to the device: the host reads it, unless the device can.
+    ///
+    /// # Errors
+    /// The file can't be read, or the device failed.
+    fn read(&mut self, part: &FilePart, pool: &Pool) -> Result<DeviceBatch> {
+        self.upload(part.to_host(pool)?)
+    }
 
     /// Changes a batch that is there.
     ///

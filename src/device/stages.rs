@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Device, DeviceBatch, Kernel, Lane, Transform, with};
+use super::{Device, DeviceBatch, FilePart, Kernel, Lane, Transform, with};
 use crate::fault::{BoxError, Result};
 use crate::item::{Batch, DType};
 use crate::ops::{Pick, Stats};
@@ -41,6 +41,44 @@ pub fn upload(
     let device = Arc::clone(device);
     with(move |worker: &Worker| device.open_lane(worker))
         .map("upload", |lane: &mut Box<dyn Lane>, _, batch| lane.upload(batch))
+        .buffer(2)
+}
+
+/// A device stage that reads tensors from files on this machine to `device`, each as a batch of its own.
+///
+/// With the feature `cufile` a GPU reads them itself, past the host's memory (NVIDIA's GPUDirect Storage):
+/// that needs `libcufile`, the driver `nvidia-fs`, a file system that it serves, and offsets that are
+/// multiples of 4,096. Where one of these is missing the host reads to pinned memory, and a warning says
+/// which.
+///
+/// ```
+/// use std::path::Path;
+/// use std::sync::Arc;
+/// use forebay::device::FilePart;
+/// use forebay::item::Spec;
+/// use forebay::prelude::*;
+///
+/// # let folder = tempfile::tempdir()?;
+/// let path: Arc<Path> = Arc::from(folder.path().join("tokens.bin"));
+/// std::fs::write(&path, bytemuck::cast_slice(&[7_i32; 8192]))?;
+/// let part = move |i: u64| {
+///     let (dims, shape) = (Arc::from([Arc::from("token")]), Arc::from([1024]));
+///     let spec = Spec { name: Arc::from("tokens"), dtype: DType::I32, dims, shape };
+///     FilePart { path: Arc::clone(&path), offset: i * 4096, spec }
+/// };
+/// let parts = Pipeline::from(source::index("parts", Index::new(8, part)));
+/// let run = parts.then(flow::shuffle(42)).then(device::read(&device::auto())).run()?;
+/// assert_eq!(run.map(|batch| batch.map(|batch| batch.bytes())).sum::<Result<u64, _>>()?, 32_768);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn read(
+    device: &Arc<dyn Device>,
+) -> Staged<impl Work<In = FilePart, Out = DeviceBatch> + use<>> {
+    let device = Arc::clone(device);
+    // For what the host reads: one in hand and two that the device still copies.
+    let pool = device.host_pool().ring(3);
+    with(move |worker: &Worker| device.open_lane(worker))
+        .map("read", move |lane: &mut Box<dyn Lane>, _, part| lane.read(&part, &pool))
         .buffer(2)
 }
 

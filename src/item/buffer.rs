@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -15,12 +15,21 @@ use crate::fault::Result;
 /// Idle memory that a pool keeps unless told otherwise.
 const IDLE_MAX: u64 = 4 << 30;
 
+/// What a ring allocates ahead at most: more than that is allocated when it is needed.
+const RING_MAX: u64 = 4 << 30;
+
 /// A pool of buffers. Cloning it gives another handle on the same pool.
 #[derive(Clone)]
-pub struct Pool(Arc<Inner>);
+pub struct Pool {
+    inner: Arc<Inner>,
+    /// How many buffers of pinned memory are allocated at once; 0 once all of them are there.
+    ring: Arc<AtomicUsize>,
+}
 
 struct Inner {
     idle: Mutex<Idle>,
+    /// Held by who pins memory.
+    pinning: Mutex<()>,
     idle_max: u64,
     /// Who allocates, unless it is the system.
     allocate: Option<Allocate>,
@@ -73,14 +82,53 @@ impl Pool {
     }
 
     fn allocated_by(idle_max: u64, allocate: Option<Allocate>) -> Self {
-        Pool(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             idle: Mutex::default(),
+            pinning: Mutex::default(),
             idle_max,
             allocate,
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             lent: AtomicU64::new(0),
-        }))
+        });
+        Pool { inner, ring: Arc::new(AtomicUsize::new(1)) }
+    }
+
+    /// Another handle on the same pool. Where the pool's memory is pinned, the first need of each size
+    /// allocates `buffers` of it at once, of 4 GiB at most, so that none is pinned while data flows:
+    /// as many as there can be between who takes them and who gives them back.
+    pub fn ring(&self, buffers: usize) -> Pool {
+        let ring = Arc::new(AtomicUsize::new(buffers.max(1)));
+        Pool { inner: Arc::clone(&self.inner), ring }
+    }
+
+    /// This handle is the ring of so many buffers of each size from now on.
+    pub(crate) fn needs(&self, buffers: u64) {
+        let buffers = usize::try_from(buffers).unwrap_or(usize::MAX);
+        self.ring.store(buffers.max(1), Relaxed);
+    }
+
+    /// Allocates now what a ring of `items` needs whose buffers have so many bytes each: from then on
+    /// this handle lends these, a larger one where there is none of the size, and allocates only when
+    /// none is left. Does nothing if its memory is not pinned.
+    pub(crate) fn reserve(&self, items: u64, bytes: &[u64]) -> Result<()> {
+        let Some(allocate) = &self.inner.allocate else { return Ok(()) };
+        let mut classes: BTreeMap<usize, u64> = BTreeMap::new();
+        for &bytes in bytes {
+            *classes.entry(class((bytes as usize).div_ceil(PAGE))).or_default() += 1;
+        }
+        let each: u64 = classes.iter().map(|(&pages, n)| (pages * PAGE) as u64 * n).sum();
+        let items = items.min(RING_MAX / each.max(1)).max(1);
+        let _pinning = self.inner.pinning.lock();
+        for (pages, n) in classes {
+            // What an earlier run has left serves as well.
+            let there = self.inner.idle.lock().buffers.get(&pages).map_or(0, Vec::len);
+            for _ in there as u64..n * items {
+                self.inner.put(Memory::Foreign(allocate(pages * PAGE)?));
+            }
+        }
+        self.ring.store(0, Relaxed);
+        Ok(())
     }
 
     /// Lends a buffer of `len` bytes, aligned to 4,096. What it holds is left over from its last
@@ -90,17 +138,8 @@ impl Pool {
     /// If there is no such amount of memory; within a stage that is the item's failure.
     pub fn take(&self, len: usize) -> Buffer {
         let pages = class(len.div_ceil(PAGE));
-        let inner = &self.0;
-        inner.lent.fetch_add((pages * PAGE) as u64, Relaxed);
-        let recycled = {
-            let mut idle = inner.idle.lock();
-            let found = idle.buffers.get_mut(&pages).and_then(Vec::pop);
-            if found.is_some() {
-                idle.bytes -= (pages * PAGE) as u64;
-            }
-            found
-        };
-        let memory = match recycled {
+        let inner = &self.inner;
+        let memory = match inner.idle(pages, self.lends_larger()) {
             Some(memory) => {
                 inner.hits.fetch_add(1, Relaxed);
                 memory
@@ -109,31 +148,80 @@ impl Pool {
                 inner.misses.fetch_add(1, Relaxed);
                 match &inner.allocate {
                     None => Memory::new(pages),
-                    Some(allocate) => match allocate(pages * PAGE) {
-                        Ok(memory) => Memory::Foreign(memory),
-                        Err(error) => {
-                            inner.lent.fetch_sub((pages * PAGE) as u64, Relaxed);
-                            panic!("{error}");
-                        }
-                    },
+                    Some(allocate) => self.pin(pages, allocate),
                 }
             }
         };
+        inner.lent.fetch_add((memory.pages() * PAGE) as u64, Relaxed);
         Buffer { memory: Some(memory), len, pool: self.clone() }
+    }
+
+    fn lends_larger(&self) -> bool {
+        self.ring.load(Relaxed) == 0
+    }
+
+    /// Pins memory, and what else belongs to the ring.
+    fn pin(&self, pages: usize, allocate: &Allocate) -> Memory {
+        let _pinning = self.inner.pinning.lock();
+        // Another who waited for memory of this size may have pinned all of it.
+        if let Some(memory) = self.inner.idle(pages, self.lends_larger()) {
+            return memory;
+        }
+        let first = allocate(pages * PAGE).unwrap_or_else(|error| panic!("{error}"));
+        let fit = RING_MAX as usize / (pages * PAGE);
+        for _ in 1..self.ring.load(Relaxed).min(fit) {
+            match allocate(pages * PAGE) {
+                Ok(memory) => self.inner.put(Memory::Foreign(memory)),
+                // The one that is needed is there.
+                Err(error) => {
+                    tracing::debug!(%error, "a ring stays incomplete");
+                    break;
+                }
+            }
+        }
+        Memory::Foreign(first)
+    }
+
+    /// Whether `other` is a handle on the same pool.
+    pub fn is(&self, other: &Pool) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Whether its memory is pinned for a device.
     pub fn is_pinned(&self) -> bool {
-        self.0.allocate.is_some()
+        self.inner.allocate.is_some()
     }
 
     /// What the pool has done.
     pub fn stats(&self) -> PoolStats {
         PoolStats {
-            hits: self.0.hits.load(Relaxed),
-            misses: self.0.misses.load(Relaxed),
-            lent_bytes: self.0.lent.load(Relaxed),
-            idle_bytes: self.0.idle.lock().bytes,
+            hits: self.inner.hits.load(Relaxed),
+            misses: self.inner.misses.load(Relaxed),
+            lent_bytes: self.inner.lent.load(Relaxed),
+            idle_bytes: self.inner.idle.lock().bytes,
+        }
+    }
+}
+
+impl Inner {
+    /// Memory that waits to be lent: of so many pages, or else of more.
+    fn idle(&self, pages: usize, or_more: bool) -> Option<Memory> {
+        let mut idle = self.idle.lock();
+        let mut found = idle.buffers.get_mut(&pages).and_then(Vec::pop);
+        if found.is_none() && or_more {
+            found = idle.buffers.range_mut(pages..).find_map(|(_, larger)| larger.pop());
+        }
+        idle.bytes -= found.as_ref().map_or(0, |memory| (memory.pages() * PAGE) as u64);
+        found
+    }
+
+    /// Keeps memory until it is lent, as long as there is not too much of it.
+    fn put(&self, memory: Memory) {
+        let bytes = (memory.pages() * PAGE) as u64;
+        let mut idle = self.idle.lock();
+        if idle.bytes + bytes <= self.idle_max {
+            idle.bytes += bytes;
+            idle.buffers.entry(memory.pages()).or_default().push(memory);
         }
     }
 }
@@ -203,14 +291,10 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = self.capacity() as u64;
-        let inner = &self.pool.0;
+        let inner = &self.pool.inner;
         inner.lent.fetch_sub(bytes, Relaxed);
-        let mut idle = inner.idle.lock();
-        if idle.bytes + bytes <= inner.idle_max {
-            idle.bytes += bytes;
-            if let Some(memory) = self.memory.take() {
-                idle.buffers.entry(memory.pages()).or_default().push(memory);
-            }
+        if let Some(memory) = self.memory.take() {
+            inner.put(memory);
         }
     }
 }

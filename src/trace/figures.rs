@@ -1,7 +1,10 @@
 //! The figures of a run as named metrics with labels, for systems that collect them over time. Knows
 //! nothing of how they are sent.
 
+mod devices;
+
 use super::{Cause, RunStats, StageStats, verdict};
+use devices::on_devices;
 
 /// A metric: its name and one value for each set of labels.
 #[derive(Clone, Debug)]
@@ -199,6 +202,7 @@ pub(crate) fn figures(stats: &RunStats) -> Vec<Figure> {
         ),
         bottleneck(stats),
     ];
+    figures.extend(on_devices(stats));
     if let Some(process) = stats.process {
         figures.push(gauge(
             "process_resident_memory",

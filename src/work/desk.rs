@@ -115,7 +115,10 @@ impl<W: Work> Desk<W> {
             left_out: AtomicU64::new(0),
             weigh: staged.weigh,
             workers: (0..site.meter.under_way.len())
-                .map(|index| Worker { meter: Arc::clone(&site.meter), index })
+                .map(|index| {
+                    let cancel = site.engine.cancel.clone();
+                    Worker { meter: Arc::clone(&site.meter), index, cancel }
+                })
                 .collect(),
             place,
             floor: Mutex::new(Floor::new(

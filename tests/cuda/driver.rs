@@ -10,6 +10,9 @@
 //! Kernels are known by name and done on the host; of PTX only the heads of its kernels are read.
 #![expect(clippy::missing_safety_doc, reason = "the contracts are those of the real driver")]
 
+#[cfg(not(without_cufile))]
+mod cufile;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::mpsc::{Sender, channel};
@@ -284,6 +287,11 @@ fn run(op: Op) {
         _ if failed => {}
         Op::Wait(done) => done.wait(),
         Op::Upload { from, bytes, sum: before, to, at } => {
+            if world().fails("silent_after_copies") {
+                while world().setting("answers", 0.0) == 0.0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
             busy(&COPIES, 'c', copy_time(bytes), || {
                 let source = unsafe { std::slice::from_raw_parts(from as *const u8, bytes) };
                 to.lock().unwrap()[at..at + bytes].copy_from_slice(source);
@@ -567,6 +575,9 @@ pub unsafe extern "C" fn cuMemHostAlloc(to: *mut *mut c_void, bytes: usize, flag
     world.count("pinnings", 1.0);
     if flags & 4 != 0 {
         world.wrong("memory that decoders read is write-combined");
+    }
+    if world.counts.get("copies").is_some_and(|copies| *copies > 0.0) {
+        world.count("pinnings_behind_copies", 1.0);
     }
     let layout = std::alloc::Layout::from_size_align(bytes, 4096).unwrap();
     let at = unsafe { std::alloc::alloc(layout) };

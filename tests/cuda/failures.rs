@@ -1,5 +1,8 @@
 //! A GPU that is not there, is too old, has no memory left, or fails in the middle.
 
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use forebay::device::cuda;
 use forebay::prelude::*;
 
@@ -108,5 +111,85 @@ fn a_gpu_that_is_lost_ends_the_run() {
         gpu.set("lost_after_copies", 3.0);
         let error = fails(gpu);
         assert!(error.contains("CUDA_ERROR_DEVICE_UNAVAILABLE"), "{error}");
+    });
+}
+
+/// A GPU that does five copies and then nothing.
+fn silent(gpu: &Gpu, running: Duration, ending: Duration) -> (Arc<cuda::Cuda>, Arc<dyn Device>) {
+    gpu.set("silent_after_copies", 5.0);
+    let cuda = cuda::open(0).unwrap();
+    cuda.wait_at_most(running, ending);
+    let device: Arc<dyn Device> = Arc::clone(&cuda) as _;
+    (cuda, device)
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SHORT: Duration = Duration::from_millis(200);
+
+#[test]
+fn a_gpu_that_never_answers_ends_the_run_and_keeps_what_it_may_use() {
+    let name = "failures::a_gpu_that_never_answers_ends_the_run_and_keeps_what_it_may_use";
+    on_gpu(name, |gpu| {
+        let (_cuda, device) = silent(gpu, SHORT, HOUR);
+        let pipeline = || batches(device.host_pool(), 100).then(device::upload(&device));
+        let mut run = pipeline().run().unwrap();
+        let error = run.by_ref().find_map(Result::err).unwrap().to_string();
+        for part in ["stage `upload` failed", "cuda:0 has not answered for 0.", "`nvidia-smi`"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        run.close();
+        // Two copies are under way, and what they read is neither freed nor lent again.
+        assert_eq!(device.host_pool().stats().lent_bytes, 2 * 16_384);
+        assert_eq!(gpu.count("unpinnings"), 0.0);
+        let streams = gpu.count("streams");
+        let error = pipeline().run().unwrap().drain().unwrap_err().to_string();
+        assert!(error.contains("cuda:0 has not answered"), "{error}");
+        assert_eq!(gpu.count("streams"), streams, "it was told nothing more");
+        // It reads what it was told to read, which is still there, and is used again.
+        gpu.set("answers", 1.0);
+        while pipeline().run().unwrap().drain().is_err() {
+            std::thread::yield_now();
+        }
+        assert_eq!(gpu.wrong(), "");
+        assert_eq!(device.host_pool().stats().lent_bytes, 2 * 16_384, "that stays lost");
+    });
+}
+
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// What was logged, kept.
+struct Log;
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOG.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_gpu_that_never_answers_does_not_hold_up_the_end_of_a_run() {
+    let name = "failures::a_gpu_that_never_answers_does_not_hold_up_the_end_of_a_run";
+    on_gpu(name, |gpu| {
+        tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log).init();
+        let (cuda, device) = silent(gpu, HOUR, SHORT);
+        let pipeline = batches(device.host_pool(), 100).then(device::upload(&device));
+        let mut run = pipeline.then(device::download()).run().unwrap();
+        for _ in 0..5 {
+            run.next().unwrap().unwrap();
+        }
+        run.close();
+        let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+        let told = "stage `upload` ends without its GPU: cuda:0 has not answered for 0.";
+        assert!(log.contains(told), "{log}");
+        // Whatever is dropped now is left to the GPU, and nobody waits.
+        assert!(device.host_pool().stats().lent_bytes > 0);
+        drop((device, cuda));
+        assert_eq!((gpu.count("unpinnings"), gpu.count("frees")), (0.0, 0.0));
+        gpu.set("answers", 1.0);
+        assert_eq!(gpu.wrong(), "");
     });
 }

@@ -10,6 +10,7 @@
 mod copies;
 mod definitions;
 mod failures;
+mod reads;
 mod simulation;
 mod support;
 mod the_simulation;

@@ -21,6 +21,11 @@ pub(super) fn text(file: &str, definition: &Definition, survey: &Survey) -> Stri
         }
         (None, _) => "host memory not known".to_owned(),
     };
+    let memory = match survey.device_memory {
+        Some(0) => memory,
+        Some(of_device) => format!("{memory}, device memory at most {}", bytes(of_device as f64)),
+        None => format!("{memory}, device memory not known"),
+    };
     let verdict = match survey.warnings.len() {
         0 => "ok".to_owned(),
         1 => "1 warning".to_owned(),
@@ -33,12 +38,16 @@ pub(super) fn text(file: &str, definition: &Definition, survey: &Survey) -> Stri
     let ids = width(|edge| edge.id.chars().count());
     let types = width(|edge| edge.yields.to_string().chars().count());
     let lines = survey.edges.iter().map(|edge| {
-        let Edge { id, yields, flow, memory, .. } = edge;
+        let Edge { id, yields, flow, memory, device_memory, .. } = edge;
         let of = |bytes_of: Option<u64>| bytes_of.map_or("?".to_owned(), |n| bytes(n as f64));
         let items = flow.items.map_or("?".to_owned(), count);
         let (each, memory) = (of(flow.bytes), of(*memory));
+        let on_device = match device_memory {
+            Some(0) => String::new(),
+            of_device => format!("  {} on the device", of(*of_device)),
+        };
         let yields = yields.to_string();
-        format!("  {id:ids$}  {yields:types$}  {items:>9} x {each:>8}  holds {memory:>8}  {flow}\n")
+        format!("  {id:ids$}  {yields:types$}  {items:>9} x {each:>8}  holds {memory:>8}{on_device}  {flow}\n")
     });
     head + &lines.collect::<String>()
 }
@@ -87,6 +96,7 @@ fn json_of(file: &str, definition: &Definition, survey: &Survey) -> Value {
             "ok": true,
             "yields": definition.yields().to_string(),
             "memory_bytes": survey.memory,
+            "device_memory_bytes": survey.device_memory,
             "memory_bytes_max": survey.memory_max,
             "stages": survey.edges.iter().map(stage).collect::<Vec<_>>(),
             "warnings": survey.warnings.to_json(),
@@ -112,6 +122,7 @@ fn stage(edge: &Edge) -> Value {
         "items": edge.flow.items,
         "item_bytes": edge.flow.bytes,
         "memory_bytes": edge.memory,
+        "device_memory_bytes": edge.device_memory,
         "tensors": tensors.map(|tensors| tensors.iter().map(tensor).collect::<Vec<_>>()),
     })
 }

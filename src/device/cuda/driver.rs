@@ -5,6 +5,12 @@
 //! a driver that is not there, or too old to have a function, is found by [`Context::open`].
 #![expect(unsafe_code, reason = "the driver's functions are foreign")]
 
+mod answer;
+#[cfg(feature = "cufile")]
+mod direct;
+#[cfg(not(feature = "cufile"))]
+#[path = "driver/direct_absent.rs"]
+mod direct;
 mod memory;
 mod module;
 mod stream;
@@ -12,11 +18,15 @@ mod stream;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
 use super::error::CudaError;
+use answer::Answer;
+pub use answer::{ANSWER_ENDING, ANSWER_RUNNING};
+pub(super) use direct::DirectFile;
 pub(super) use memory::{Block, Pinned};
 pub use module::{Argument, Module};
 pub use stream::Stream;
@@ -24,6 +34,9 @@ pub(super) use stream::{Event, Upload};
 
 /// The oldest driver that serves, as it counts versions: 12.0.
 const OLDEST: i32 = 12_000;
+
+/// Where files are read directly they are read in multiples of so many bytes.
+pub(super) const DIRECT_UNIT: u64 = 4096;
 
 /// Functions of the driver that are called below. One that a driver lacks would be a panic.
 const FUNCTIONS: [&str; 31] = [
@@ -98,6 +111,7 @@ pub(super) struct Context {
     pub(super) model: String,
     /// Its memory, in bytes.
     pub(super) memory_bytes: u64,
+    answer: Answer,
 }
 
 // SAFETY: the driver may be called from all threads; each call first makes the context current.
@@ -121,7 +135,8 @@ impl Context {
         // SAFETY: as above; released once, when this is dropped.
         let raw = unsafe { result::primary_ctx::retain(device) };
         let raw = raw.map_err(|error| failed("opening the GPU", error))?;
-        Ok(Arc::new(Context { device, raw, model, memory_bytes: memory as u64 }))
+        let (memory_bytes, answer) = (memory as u64, Answer::default());
+        Ok(Arc::new(Context { device, raw, model, memory_bytes, answer }))
     }
 
     /// Memory of the GPU that nobody uses, in bytes.
@@ -130,6 +145,11 @@ impl Context {
         let (free, _) =
             result::mem_get_info().map_err(|error| failed("asking for free memory", error))?;
         Ok(free as u64)
+    }
+
+    /// See [`Cuda::wait_at_most`](super::Cuda::wait_at_most).
+    pub(super) fn wait_at_most(&self, running: Duration, ending: Duration) {
+        self.answer.wait_at_most(running, ending);
     }
 
     fn bind(&self) -> Result<(), CudaError> {

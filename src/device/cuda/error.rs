@@ -1,5 +1,7 @@
 //! What can be wrong with a GPU.
 
+use std::time::Duration;
+
 /// Why a GPU can't be used, or failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CudaError {
@@ -67,6 +69,18 @@ pub enum CudaError {
         name: String,
         /// What is wrong with it.
         why: String,
+    },
+    /// The GPU does not do what it was told.
+    #[error(
+        "{gpu} has not answered for {:.1} s: memory that it may still use is left to it and lost to \
+         this process; look for it in `nvidia-smi` and for `Xid` in `dmesg`, and start again",
+        .waited.as_secs_f64()
+    )]
+    NoAnswer {
+        /// The GPU.
+        gpu: String,
+        /// How long it was waited for.
+        waited: Duration,
     },
     /// The driver said no.
     #[error("the GPU failed while {doing}: {why}")]

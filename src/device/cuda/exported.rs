@@ -45,7 +45,7 @@ impl Drop for Exported {
     fn drop(&mut self) {
         let Some(stream) = &self.stream else { return };
         match (self.memory(), stream.record()) {
-            (Ok(memory), Ok(until)) => memory.used(Arc::new(until)),
+            (Ok(memory), Ok(until)) => memory.used(until),
             (_, Err(error)) | (Err(error), _) => {
                 tracing::debug!(%error, "the end of a use could not be recorded");
             }

@@ -3,15 +3,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::driver::{Argument, Event, Module, Stream, Upload};
 use super::error::CudaError;
 use super::memory::CudaMemory;
+use super::reader::Reader;
 use super::{Cuda, kernel};
 use crate::device::transform::{Kernel, NotHere, Transform, applies};
-use crate::device::{DeviceBatch, DeviceTensor, Lane};
+use crate::device::{DeviceBatch, DeviceTensor, FilePart, Lane};
 use crate::fault::Result;
-use crate::item::{Batch, Buffer, DType, Spec, Tensor};
+use crate::item::{Batch, Buffer, DType, Pool, Spec, Tensor};
 use crate::ops::Picked;
 use crate::stage::Worker;
 use crate::store::zarr::Window;
@@ -30,11 +32,12 @@ pub(super) struct CudaLane {
     /// Tensors of the batch at hand.
     per_batch: usize,
     told_pageable: bool,
+    reader: Reader,
 }
 
 /// What the stream does for one batch.
 struct UnderWay {
-    from: Event,
+    from: Arc<Event>,
     until: Arc<Event>,
     /// The copies, which read these until they are done.
     uploads: Vec<Upload>,
@@ -43,6 +46,7 @@ struct UnderWay {
 
 impl CudaLane {
     pub(super) fn new(cuda: Arc<Cuda>, worker: &Worker) -> Result<Self, CudaError> {
+        cuda.context.check_answers()?;
         let stream = cuda.stream()?;
         cuda.timeline.begin(&stream)?;
         let (under_way, worker) = (VecDeque::new(), worker.clone());
@@ -54,6 +58,7 @@ impl CudaLane {
             worker,
             per_batch: 0,
             told_pageable: false,
+            reader: Reader::default(),
         })
     }
 
@@ -68,7 +73,7 @@ impl CudaLane {
                 if self.under_way.len() < UNDER_WAY {
                     break;
                 }
-                oldest.until.reached()?;
+                oldest.until.reached(|| self.worker.is_ending())?;
             }
             let done = self.under_way.pop_front().expect("looked at above");
             let took = done.until.since(&done.from)?;
@@ -136,10 +141,10 @@ impl CudaLane {
                 ];
                 arguments.extend_from_slice(last);
                 self.cuda.kernels.launch(&self.stream, kernel, n, kernel::BLOCK, &mut arguments)?;
-                Ok(((), Arc::new(self.stream.record()?)))
+                Ok(((), self.stream.record()?))
             },
         )?;
-        source.used(Arc::new(self.stream.record()?));
+        source.used(self.stream.record()?);
         Ok(DeviceTensor::new(spec, Box::new(memory)))
     }
 
@@ -209,7 +214,7 @@ impl CudaLane {
         let memory = self.here(tensor)?;
         memory.enter(&self.stream)?;
         launch(self, memory.block().address(), elements)?;
-        let ready = Arc::new(self.stream.record()?);
+        let ready = self.stream.record()?;
         if let Some(memory) = tensor.memory_mut().as_cuda_mut() {
             memory.changed(ready);
         }
@@ -258,6 +263,30 @@ impl Lane for CudaLane {
         Ok(DeviceBatch::new(device, on_device, windows))
     }
 
+    fn read(&mut self, part: &FilePart, pool: &Pool) -> Result<DeviceBatch> {
+        let stage = self.worker.stage().to_owned();
+        if let Some(file) = self.reader.file(&self.cuda.context, part, &stage) {
+            let (begun, bytes) = (Instant::now(), part.spec.bytes() as usize);
+            let (blocks, stream) = (&self.cuda.blocks, &self.stream);
+            let (memory, read) = CudaMemory::filled(blocks, bytes, 1, stream, |block| {
+                // It is read on no stream: what still uses the block is waited for here.
+                stream.record()?.reached(|| self.worker.is_ending())?;
+                let read = file.read(block, part.offset, bytes);
+                Ok((read, stream.record()?))
+            })?;
+            match read {
+                Ok(()) => {
+                    self.meter().copied(begun.elapsed(), bytes as u64);
+                    let tensor = DeviceTensor::new(part.spec.clone(), Box::new(memory));
+                    let device: Arc<Cuda> = Arc::clone(&self.cuda);
+                    return Ok(DeviceBatch::new(device, vec![tensor], Vec::new()));
+                }
+                Err(why) => self.reader.fails(&stage, format!("`{}`: {why}", part.path.display())),
+            }
+        }
+        self.upload(part.to_host(pool)?)
+    }
+
     fn transform(&mut self, batch: DeviceBatch, how: &Transform) -> Result<DeviceBatch> {
         self.make_room()?;
         let from = self.stream.record()?;
@@ -267,7 +296,7 @@ impl Lane for CudaLane {
         let window = windows.first();
         let tensors = tensors.into_iter().map(|tensor| self.transformed(tensor, window, how));
         let tensors = tensors.collect::<Result<Vec<_>>>()?;
-        let until = Arc::new(self.stream.record()?);
+        let until = self.stream.record()?;
         self.under_way.push_back(UnderWay { from, until, uploads: Vec::new(), bytes: 0 });
         Ok(DeviceBatch::new(device, tensors, windows))
     }
@@ -275,17 +304,38 @@ impl Lane for CudaLane {
     fn download(&mut self, batch: DeviceBatch) -> Result<Batch> {
         let (_, tensors, windows) = batch.into_parts();
         let take = |tensor: &DeviceTensor| Tensor::take(&self.cuda.host, tensor.spec().clone());
-        let mut on_host: Vec<_> = tensors.iter().map(take).collect();
-        let mut copies = Vec::with_capacity(tensors.len());
-        for (tensor, to) in tensors.iter().zip(&mut on_host) {
+        let on_host: Vec<_> = tensors.iter().map(take).collect();
+        let mut blocks = Vec::with_capacity(tensors.len());
+        for tensor in &tensors {
             let memory = self.here(tensor)?;
             memory.enter(&self.stream)?;
-            copies.push((memory.block(), to.bytes_mut()));
+            blocks.push(memory.block());
         }
         let from = self.stream.record()?;
-        let until = self.stream.download(&mut copies)?;
+        let done = self.stream.download_to(&blocks, on_host, || self.worker.is_ending());
+        let (on_host, until) = match done {
+            Ok(done) => done,
+            Err(error) => {
+                if let CudaError::NoAnswer { .. } = error {
+                    // The GPU may still read them.
+                    std::mem::forget(tensors);
+                }
+                return Err(error.into());
+            }
+        };
         let batch = Batch::new(on_host, windows);
         self.meter().copied(until.since(&from)?, batch.bytes());
         Ok(batch)
+    }
+}
+
+impl Drop for CudaLane {
+    /// Waits for what is under way. Nobody is there any more to take an error.
+    fn drop(&mut self) {
+        let mut under_way = self.under_way.iter();
+        let answer = under_way.try_for_each(|under_way| under_way.until.reached(|| true));
+        if let Err(error @ CudaError::NoAnswer { .. }) = answer {
+            tracing::error!("stage `{}` ends without its GPU: {error}", self.worker.stage());
+        }
     }
 }

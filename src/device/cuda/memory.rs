@@ -109,7 +109,7 @@ impl CudaMemory {
 
     /// Waits until its bytes are there.
     pub(super) fn arrived(&self) -> Result<(), CudaError> {
-        self.ready.reached()
+        self.ready.reached(|| false)
     }
 
     pub(super) fn used(&self, until: Arc<Event>) {
@@ -208,7 +208,7 @@ impl View<'_> {
 impl Drop for View<'_> {
     fn drop(&mut self) {
         match self.stream.record() {
-            Ok(until) => self.memory.used(Arc::new(until)),
+            Ok(until) => self.memory.used(until),
             // A GPU that can't record an event does no more work either.
             Err(error) => tracing::debug!(%error, "the end of a use could not be recorded"),
         }

@@ -14,16 +14,18 @@ mod exported;
 mod kernel;
 mod lane;
 mod memory;
+mod reader;
 mod timeline;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use driver::{Argument, Module, Stream};
+pub use driver::{ANSWER_ENDING, ANSWER_RUNNING, Argument, Module, Stream};
 use driver::{Context, Pinned};
 pub use error::CudaError;
 pub(crate) use exported::Exported;
@@ -111,6 +113,14 @@ impl Cuda {
     /// It failed.
     pub fn stream(&self) -> Result<Stream, CudaError> {
         Stream::new(&self.context)
+    }
+
+    /// How long what it was told may take: while a run goes on ([`ANSWER_RUNNING`] unless said), and
+    /// once the run ends ([`ANSWER_ENDING`]). Then the run ends with an error, and memory that the GPU may
+    /// still use is left to it: it is neither freed nor used again. A call that the driver itself does not
+    /// return from can't be bounded.
+    pub fn wait_at_most(&self, running: Duration, ending: Duration) {
+        self.context.wait_at_most(running, ending);
     }
 
     /// Loads kernels from PTX; ours are `cuda::KERNELS`.

@@ -17,7 +17,7 @@ const BACK: usize = 64;
 #[derive(Default)]
 pub(super) struct Timeline {
     /// What all times are counted from.
-    begun: OnceLock<Event>,
+    begun: OnceLock<Arc<Event>>,
     ran: Mutex<Ran>,
 }
 

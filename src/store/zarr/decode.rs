@@ -24,10 +24,12 @@ use crate::item::{Batch, Label as _, Pool, Tensor};
 /// the variable, cut to the window. Chunks are decoded side by side on the stage's threads.
 pub fn decode(pool: &Pool) -> impl Fn(Encoded) -> Result<Batch, DecodeError> + Send + Sync + use<> {
     let pool = pool.clone();
-    move |encoded| batch(&pool, encoded)
+    // What no device copies is not pinned for one.
+    let scratch = if pool.is_pinned() { Pool::default() } else { pool.clone() };
+    move |encoded| batch(&pool, &scratch, encoded)
 }
 
-pub(super) fn batch(pool: &Pool, encoded: Encoded) -> Result<Batch, DecodeError> {
+pub(super) fn batch(pool: &Pool, scratch: &Pool, encoded: Encoded) -> Result<Batch, DecodeError> {
     let Encoded { mut windows, chunks } = encoded;
     let Some(first) = windows.first() else {
         return Ok(Batch::new(Vec::new(), windows));
@@ -52,7 +54,7 @@ pub(super) fn batch(pool: &Pool, encoded: Encoded) -> Result<Batch, DecodeError>
     let place = |chunk: &Chunk| {
         let of = &dataset.variables[chunk.variable];
         let placing = Placing { dataset: &dataset, of, pieces: &pieces, targets: &targets };
-        placing.place(chunk, pool).map_err(|why| DecodeError { key: key(of, chunk), why })
+        placing.place(chunk, scratch).map_err(|why| DecodeError { key: key(of, chunk), why })
     };
     // Where there are no threads to share the work, none are started.
     match rayon::current_thread_index() {

@@ -164,7 +164,8 @@ pub(super) fn first_blocking(dataset: &Arc<Dataset>) -> Result<Batch, ZarrError>
         }
     }
     let chunks = objects.into_iter().flat_map(|object| object.chunks).collect();
-    Ok(decode::batch(&Pool::default(), Encoded { windows, chunks })?)
+    let pool = Pool::default();
+    Ok(decode::batch(&pool, &pool, Encoded { windows, chunks })?)
 }
 
 /// The index of a shard, from code that is not async; `None` if there is no such shard.

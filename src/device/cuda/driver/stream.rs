@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
@@ -13,7 +13,7 @@ use cudarc::driver::sys;
 use super::memory::Block;
 use super::{Context, ended, failed};
 use crate::device::cuda::error::CudaError;
-use crate::item::Buffer;
+use crate::item::{Buffer, Tensor};
 
 /// How often a copy or a kernel is asked whether it is done: at first, and at last.
 const POLL: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
@@ -61,11 +61,11 @@ impl Stream {
     }
 
     /// Happens once everything that the stream was told so far is done.
-    pub(in crate::device::cuda) fn record(&self) -> Result<Event, CudaError> {
+    pub(in crate::device::cuda) fn record(&self) -> Result<Arc<Event>, CudaError> {
         self.context.bind()?;
         let raw = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)
             .map_err(|error| failed("making an event", error))?;
-        let event = Event { raw, context: Arc::clone(&self.context) };
+        let event = Arc::new(Event { raw, context: Arc::clone(&self.context) });
         // SAFETY: both are alive.
         unsafe { result::event::record(raw, self.raw) }
             .map_err(|error| failed("recording an event", error))?;
@@ -87,34 +87,73 @@ impl Stream {
         let copied = unsafe { result::memcpy_htod_async(to.address(), &from[..], self.raw) };
         let copied = copied.map_err(|error| failed("copying to the GPU", error));
         match copied.and_then(|()| self.record()) {
-            Ok(done) => Ok(Upload { from, done: Arc::new(done) }),
+            Ok(done) => Ok(Upload { from, done }),
             Err(error) => {
                 // Without an event nobody can tell when the copy is done but the end of all work.
-                self.end();
-                drop(ManuallyDrop::into_inner(from));
+                if self.context.answers() {
+                    self.end();
+                    drop(ManuallyDrop::into_inner(from));
+                }
                 Err(error)
             }
         }
     }
 
-    /// Copies the beginning of each block to the bytes beside it, and waits; gives the moment at which
-    /// all were there.
+    /// Copies the beginning of each block to the bytes beside it, and waits for as long as it takes.
     pub(in crate::device::cuda) fn download(
         &self,
         copies: &mut [(&Block, &mut [u8])],
-    ) -> Result<Event, CudaError> {
+    ) -> Result<(), CudaError> {
+        // SAFETY: the bytes stay borrowed until all copies are done: below, or where the stream is told
+        // to end when nobody can tell.
+        let done = unsafe { self.tell_download(copies) };
+        done.and_then(|done| done.reached(|| false)).inspect_err(|_| self.end())
+    }
+
+    /// Copies the beginning of each block to the tensor beside it, and waits until all are there; gives
+    /// that moment. Who says that the run ends waits for a shorter time.
+    pub(in crate::device::cuda) fn download_to(
+        &self,
+        from: &[&Block],
+        to: Vec<Tensor>,
+        is_ending: impl Fn() -> bool,
+    ) -> Result<(Vec<Tensor>, Arc<Event>), CudaError> {
+        let mut to = ManuallyDrop::new(to);
+        let bytes = to.iter_mut().map(Tensor::bytes_mut);
+        let mut copies: Vec<_> = from.iter().copied().zip(bytes).collect();
+        // SAFETY: the tensors are kept until all copies are done: below, or where the stream is told to
+        // end when nobody can tell. A GPU that does not answer has them for good.
+        let done = unsafe { self.tell_download(&mut copies) };
+        let done = done.and_then(|done| done.reached(is_ending).map(|()| done));
+        match done {
+            Ok(done) => Ok((ManuallyDrop::into_inner(to), done)),
+            Err(error @ CudaError::NoAnswer { .. }) => Err(error),
+            Err(error) => {
+                self.end();
+                drop(ManuallyDrop::into_inner(to));
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells the stream to copy the beginning of each block to the bytes beside it; gives the moment at
+    /// which all will be there.
+    ///
+    /// # Safety
+    /// The bytes stay until then, and nobody uses them.
+    unsafe fn tell_download(
+        &self,
+        copies: &mut [(&Block, &mut [u8])],
+    ) -> Result<Arc<Event>, CudaError> {
         self.context.bind()?;
         let mut told = Ok(());
         for (from, to) in copies {
             assert!(to.len() <= from.bytes, "a block is as long as what is copied from it");
-            // SAFETY: the bytes stay borrowed until all copies are done: below, or where the stream is
-            // told to end when nobody can tell.
+            // SAFETY: as this function's own.
             let copied = unsafe { result::memcpy_dtoh_async(to, from.address(), self.raw) };
             told = told.and(copied.map_err(|error| failed("copying from the GPU", error)));
         }
-        let done = told.and_then(|()| self.record());
-        let done = done.and_then(|done| done.reached().map(|()| done));
-        done.inspect_err(|_| self.end())
+        told.and_then(|()| self.record())
     }
 
     /// Waits until everything that it was told is done: only where the stream ends.
@@ -126,7 +165,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if !self.borrowed && self.context.bind().is_ok() {
+        if !self.borrowed && self.context.answers() && self.context.bind().is_ok() {
             // SAFETY: made once. The driver ends what the stream was told before it frees it.
             ended("closing a stream", unsafe { result::stream::destroy(self.raw) });
         }
@@ -156,10 +195,24 @@ impl Event {
         }
     }
 
-    /// Asks now and then whether it has happened, until it has.
-    pub(in crate::device::cuda) fn reached(&self) -> Result<(), CudaError> {
+    /// Asks now and then whether it has happened, until it has, or for too long: once `is_ending` says
+    /// that the run ends, for a shorter time.
+    pub(in crate::device::cuda) fn reached(
+        self: &Arc<Self>,
+        is_ending: impl Fn() -> bool,
+    ) -> Result<(), CudaError> {
         let (mut pause, longest) = POLL;
+        let (begun, mut ending) = (Instant::now(), None);
         while !self.happened()? {
+            if ending.is_none() && is_ending() {
+                ending = Some(Instant::now());
+            }
+            let waited = begun.elapsed();
+            // What one has waited for in vain, the others need not wait for again.
+            self.context.check_answers()?;
+            if !self.context.answer.is_patient(waited, ending.map(|since| since.elapsed())) {
+                return Err(self.context.give_up(self, waited));
+            }
             std::thread::park_timeout(pause);
             pause = (pause * 2).min(longest);
         }
@@ -185,7 +238,8 @@ impl Drop for Event {
     }
 }
 
-/// A copy to the GPU under way, and the bytes that it reads. Dropping it waits for the copy.
+/// A copy to the GPU under way, and the bytes that it reads. Dropping it waits for the copy; a GPU that
+/// does not answer keeps the bytes.
 pub(in crate::device::cuda) struct Upload {
     from: ManuallyDrop<Buffer>,
     /// Happens when the copy is done.
@@ -194,9 +248,11 @@ pub(in crate::device::cuda) struct Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        // A GPU that failed reads nothing any more.
-        if let Err(error) = self.done.reached() {
-            tracing::debug!(%error, "a copy failed");
+        match self.done.reached(|| true) {
+            Ok(()) => {}
+            Err(CudaError::NoAnswer { .. }) => return,
+            // A GPU that failed reads nothing any more.
+            Err(error) => tracing::debug!(%error, "a copy failed"),
         }
         // SAFETY: dropped once, here.
         unsafe { ManuallyDrop::drop(&mut self.from) };
