@@ -11,13 +11,17 @@ mod effects;
 mod explain;
 mod fix;
 mod flow;
+mod ids;
+mod joined;
 mod keys;
 mod layout;
 mod lint;
+mod operator;
 mod outline;
 mod pinned;
 mod problem;
 mod schema;
+mod sources;
 mod stages;
 mod survey;
 mod text;
@@ -159,24 +163,24 @@ impl Definition {
     pub fn build(&self, catalog: &Catalog) -> Result<Built, Problems> {
         let pools =
             Pools { decoded: Pool::default(), others: Arc::new(parking_lot::Mutex::default()) };
-        let mut pipeline = None;
         let pinned = pinned::pinned(&self.checked.steps, catalog);
         // What can be known before a byte of data is read is known before that.
         let mut surveyor = Surveyor::new(catalog, &self.checked, true);
-        let mut flow = Flow::default();
+        let mut made = Vec::<Option<AnyPipeline>>::new();
         for (step, device) in self.checked.steps.iter().zip(&pinned) {
             let of_device = device.as_ref().map(|device| device.host_pool().clone());
             pools.others.lock().extend(of_device.clone());
             let decoded = of_device.unwrap_or_else(|| pools.decoded.clone());
             let of_step = Pools { decoded, others: Arc::clone(&pools.others) };
-            let is_first = pipeline.is_none();
-            let made = self.step(step, pipeline, catalog, &of_step)?;
-            let windows = made.downcast_ref::<Window>().filter(|_| is_first);
+            let before = step.after.iter().filter_map(|after| made[*after].take()).collect();
+            let pipeline = self.step(step, before, catalog, &of_step)?;
+            let windows = pipeline.downcast_ref::<Window>().filter(|_| step.after.is_empty());
             let known = windows.and_then(Pipeline::index).map(Flow::of_windows);
-            flow = surveyor.step(step, &flow, known);
-            pipeline = Some(made);
+            surveyor.step(step, known);
+            made.push(Some(pipeline));
         }
         surveyor.finish(&self.file, &self.text)?;
+        let pipeline = made.pop().flatten();
         let mut pipeline = pipeline.expect("a definition without stages is refused");
         let settings = pipeline.settings_mut();
         settings.name.clone_from(&self.checked.name);
@@ -194,9 +198,8 @@ impl Definition {
     /// What does not fit, such as a stage that takes floating point where integers flow.
     pub fn survey(&self, catalog: &Catalog, online: bool) -> Result<Survey, Problems> {
         let mut surveyor = Surveyor::new(catalog, &self.checked, online);
-        let mut flow = Flow::default();
         for step in &self.checked.steps {
-            flow = surveyor.step(step, &flow, None);
+            surveyor.step(step, None);
         }
         surveyor.finish(&self.file, &self.text)
     }
@@ -214,6 +217,13 @@ impl Definition {
         };
         let pools =
             Pools { decoded: Pool::default(), others: Arc::new(parking_lot::Mutex::default()) };
+        if let Some(join) = self.checked.steps.iter().find(|step| step.after.len() > 1) {
+            return Err(wrong(
+                &join.key.place,
+                "a plan is made of one source, but several flow together here",
+                "plan each of them in a definition of its own",
+            ));
+        }
         let mut pipeline: Option<AnyPipeline> = None;
         for step in &self.checked.steps {
             let place = &step.key.place;
@@ -232,7 +242,7 @@ impl Definition {
                 };
                 return zarr::plan(&index).map_err(failed);
             }
-            pipeline = Some(self.step(step, pipeline, catalog, &pools)?);
+            pipeline = Some(self.step(step, pipeline.into_iter().collect(), catalog, &pools)?);
         }
         let first = &self.checked.steps[0].key.place;
         Err(wrong(first, "no stage fetches windows", "a plan is made for `zarr.fetch`"))
@@ -241,12 +251,12 @@ impl Definition {
     fn step(
         &self,
         step: &Step,
-        before: Option<AnyPipeline>,
+        before: Vec<AnyPipeline>,
         catalog: &Catalog,
         pools: &Pools,
     ) -> Result<AnyPipeline, Problems> {
         let operator = catalog.get(&step.key.text).expect("checked against this catalogue");
-        let seed = stage_seed(self.checked.run.seed, &step.id);
+        let seed = stage_seed(self.checked.run.seed, step.own_id());
         let context =
             Context { pool: pools.decoded.clone(), seed, store_pools: Arc::clone(&pools.others) };
         let made = Made {
@@ -256,7 +266,7 @@ impl Definition {
             options: operator.forms[step.form].options.clone().overridden_by(step.options.clone()),
             context: &context,
         };
-        let known = before.as_ref().map_or(0, |before| before.problems().len());
+        let known: usize = before.iter().map(|before| before.problems().len()).sum();
         let here = |message: String| {
             Problem::new("forebay::build", message, &step.key.place, "this stage")
         };

@@ -47,20 +47,21 @@ impl Catalog {
 /// pipeline is made, so that each is opened once.
 pub(super) fn pinned(steps: &[Step], catalog: &Catalog) -> Vec<Option<Arc<dyn Device>>> {
     let mut devices = vec![None; steps.len()];
-    let mut last = None;
+    // The last stages before each that allocate: one of each branch.
+    let mut lasts: Vec<Vec<usize>> = Vec::with_capacity(steps.len());
     for (number, step) in steps.iter().enumerate() {
-        let Some(operator) = catalog.get(&step.key.text) else { continue };
+        let last: Vec<_> = step.after.iter().flat_map(|&at| lasts[at].clone()).collect();
+        let Some(operator) = catalog.get(&step.key.text) else {
+            lasts.push(last);
+            continue;
+        };
         let device = operator.copies_to.as_ref();
         let device = device.and_then(|device| device(&step.key, &step.node, operator.main));
         // What is between them changes batches where they are.
-        if let (Some(device), Some(last)) = (device, last)
-            && device.host_pool().is_pinned()
-        {
-            devices[last] = Some(device);
+        if let Some(device) = device.filter(|device| device.host_pool().is_pinned()) {
+            last.iter().for_each(|&last| devices[last] = Some(Arc::clone(&device)));
         }
-        if operator.allocates {
-            last = Some(number);
-        }
+        lasts.push(if operator.allocates { vec![number] } else { last });
     }
     devices
 }

@@ -41,6 +41,8 @@ pub struct Edge {
     pub kind: Kind,
     /// The type of the items.
     pub yields: FlowType,
+    /// The ids of the stages that it takes from: none for a source, several where they join.
+    pub after: Vec<String>,
     /// What is known of them.
     pub flow: Flow,
     /// Bytes of host memory that the stage and its buffer take at most.
@@ -74,40 +76,67 @@ impl<'a> Surveyor<'a> {
     }
 
     /// What flows out of `step`. `known` is that of a source which has been made.
-    pub(super) fn step(&mut self, step: &Step, before: &Flow, known: Option<Flow>) -> Flow {
+    pub(super) fn step(&mut self, step: &Step, known: Option<Flow>) {
         let operator = self.catalog.get(&step.key.text).expect("checked against this catalogue");
         let form = &operator.forms[step.form];
         let Step { key, node, .. } = step;
-        let asked = Asked { key, node, main: operator.main, before, online: self.online };
+        if step.after.len() != 1 {
+            // Here another chain begins, or several end.
+            self.settle_last();
+        }
+        let branches: Vec<_> = step.after.iter().map(|&at| self.flow(at)).collect();
+        let before = &branches.first().cloned().unwrap_or_default();
+        let (branches, online) = (&branches[..], self.online);
+        let asked = Asked { key, node, main: operator.main, before, branches, online };
         let flow = match (known, &form.flow) {
             (Some(flow), _) => flow,
             (None, Some(flow)) => flow(&asked).unwrap_or_else(|misfit| {
-                self.problems.push(problem(step, operator.main, misfit));
+                let problem = problem(step, operator.main, misfit);
+                self.problems.push(self.with_branches(step, problem));
                 before.streamed()
             }),
             (None, None) => Flow::default(),
         };
         let options = form.options.clone().overridden_by(step.options.clone());
-        self.lint(step, &options, before, &flow);
+        self.lint(step, &options, branches, &flow);
         let memory = self.memory(operator.kind, &options, before, &flow);
         self.edges.push(Edge {
             id: step.id.clone(),
             operator: key.text.clone(),
             kind: operator.kind,
             yields: step.yields,
-            flow: flow.clone(),
+            after: step.after.iter().map(|&at| self.edges[at].id.clone()).collect(),
             memory,
+            flow: flow.clone(),
         });
         if operator.kind == Kind::Source && flow.by_position {
             self.pending = Some(Pending { edge: self.edges.len() - 1, options });
         }
-        Flow { held: None, ..flow }
     }
 
-    fn lint(&mut self, step: &Step, options: &Options, before: &Flow, after: &Flow) {
-        let previous = self.edges.len().checked_sub(1).map(|at| &self.checked.steps[at]);
+    /// What flows out of the stage `at`.
+    fn flow(&self, at: usize) -> Flow {
+        Flow { held: None, ..self.edges[at].flow.clone() }
+    }
+
+    /// Names what flows out of the branches that `step` joins.
+    fn with_branches(&self, step: &Step, problem: Problem) -> Problem {
+        let branches = step.after.iter().filter(|_| step.after.len() > 1);
+        branches.fold(problem, |problem, &at| {
+            let (place, flow) = (&self.checked.steps[at].key.place, &self.edges[at].flow);
+            problem.and(place, format!("yields {flow}"))
+        })
+    }
+
+    fn lint(&mut self, step: &Step, options: &Options, branches: &[Flow], after: &Flow) {
+        let all = &self.checked.steps;
+        if step.key.text == "zip" {
+            lint::zip(step, all, branches, &mut self.problems);
+        }
+        let previous = step.after.first().map(|&at| &all[at]).filter(|_| step.after.len() == 1);
         let steps = lint::Steps { step, previous };
-        lint::stage(&steps, options, (before, after), &mut self.problems);
+        let before = branches.first().cloned().unwrap_or_default();
+        lint::stage(&steps, options, (&before, after), &mut self.problems);
     }
 
     /// Bytes that a stage and its buffer hold at most.
@@ -149,6 +178,14 @@ impl<'a> Surveyor<'a> {
         Some([own, calls, turn, buffer].into_iter().fold(0, u64::saturating_add))
     }
 
+    /// The items of the last stage so far flow into another chain, or to the consumer.
+    fn settle_last(&mut self) {
+        if let Some(edge) = self.edges.last() {
+            let flow = edge.flow.clone();
+            self.settle(&flow);
+        }
+    }
+
     /// The items of the source flow from here on: they wait in its buffer.
     fn settle(&mut self, flow: &Flow) {
         if let Some(Pending { edge, options }) = self.pending.take() {
@@ -166,10 +203,7 @@ impl<'a> Surveyor<'a> {
         file: &str,
         text: &std::sync::Arc<str>,
     ) -> Result<Survey, Problems> {
-        if let Some(edge) = self.edges.last() {
-            let flow = edge.flow.clone();
-            self.settle(&flow);
-        }
+        self.settle_last();
         let taken = self.edges.last().map_or(Some(0), |edge| edge.flow.bytes);
         let memory = self.edges.iter().map(|edge| edge.memory).chain([taken]);
         let memory = memory.map(|bytes| bytes.map(u128::from)).sum::<Option<u128>>();
