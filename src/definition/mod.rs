@@ -1,6 +1,7 @@
 //! Pipelines from YAML: checked before a byte is read, built of the operators of a catalogue, run by
 //! the engine that runs the Rust chain.
 
+mod absent;
 mod any;
 mod args;
 mod builtin;
@@ -105,7 +106,7 @@ impl Definition {
         match text::read(file) {
             Ok(text) => Definition::parse(&shown, &text, catalog, set),
             Err(why) => {
-                let problem = Problem::unreadable(&shown, why);
+                let problem = Problem::absent(file, why);
                 Err(Problems::new(&shown, &Arc::from(""), vec![problem]))
             }
         }
