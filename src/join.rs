@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::assembly::{Assembly, Build, Deferred, guarded, record};
 use crate::fault::PlanError;
+use crate::limits::check;
 use crate::link::{Inlet, Outlet};
 use crate::options::Options;
 use crate::pipeline::{Node, Pipeline, RunSettings, free_id, node};
@@ -70,25 +71,31 @@ impl Splice {
     fn finish<T: Send + 'static>(
         mut self,
         name: &str,
+        options: Options,
         build: impl FnOnce(&mut Assembly, &Arc<Site>, Node) -> Inlet<T> + Send + 'static,
     ) -> Pipeline<T> {
-        let mut node = node::<T>(name, Kind::Flow, Options::default());
-        node.id = free_id(&self.nodes, &node).expect("a node without a given id finds one");
+        let mut node = node::<T>(name, Kind::Flow, options);
+        match free_id(&self.nodes, &node) {
+            Some(id) => node.id = id,
+            None => self.problems.push(PlanError::Duplicate(node.id.clone())),
+        }
+        check(&node, false, &mut self.problems);
         self.nodes.push(node.clone());
         let build: Build<T> = Box::new(move |assembly, to| build(assembly, to, node));
         Pipeline::from_parts(build, self.nodes, self.problems, self.settings.unwrap_or_default())
     }
 }
 
-/// Joins pipelines of one type.
+/// Joins pipelines of one type; of the options, `id` and `buffer` apply.
 pub(crate) fn joined<T: Send + 'static>(
     name: &str,
+    options: Options,
     pipelines: impl IntoIterator<Item = Pipeline<T>>,
     join: impl Join<T>,
 ) -> Pipeline<T> {
     let mut splice = Splice::default();
     let builds: Vec<_> = pipelines.into_iter().map(|pipeline| splice.take(pipeline)).collect();
-    splice.finish(name, move |assembly, to, node| {
+    splice.finish(name, options, move |assembly, to, node| {
         let slot = Deferred::new(assembly, node);
         let mut inlets: Vec<_> =
             builds.into_iter().map(|build| build(assembly, &slot.site)).collect();
@@ -118,7 +125,7 @@ where
 {
     let mut splice = Splice::default();
     let (left, right) = (splice.take(left), splice.take(right));
-    splice.finish(name, move |assembly, to, node| {
+    splice.finish(name, Options::default(), move |assembly, to, node| {
         let slot = Deferred::new(assembly, node);
         let (mut left, mut right) = (left(assembly, &slot.site), right(assembly, &slot.site));
         let (mut outlet, next) = slot.link(assembly, to);

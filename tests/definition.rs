@@ -297,6 +297,18 @@ fn the_schema_fits_what_is_right_and_nothing_else() {
     }
     let wrong = good.replace("stages", "defaults: { gpu: { retry: 3 } }\nstages");
     assert!(!validator.is_valid(&read(&wrong)));
+    let named = good
+        .replace("stages:\n", "sources:\n  a:\n")
+        .replace("batch: 4", "batch: 4\nstages:\n  - merge: [a, b]");
+    assert!(validator.is_valid(&read(&named)), "{named}");
+    for (from, to) in [
+        ("  a:\n", "  a.b:\n"),
+        ("[a, b]", "a"),
+        ("[a, b]", "{ of: [a] }"),
+        ("[a, b]", "{ sources: [a], order: any }"),
+    ] {
+        assert!(!validator.is_valid(&read(&named.replacen(from, to, 1))), "{to}");
+    }
     // A variable may stand anywhere.
     let variables = good.replace("time: 1", "time: $(n)").replace("batch: 4", "batch: $(size)");
     assert!(validator.is_valid(&read(&variables)));

@@ -49,6 +49,32 @@ fn every_format_draws_the_same_chain() {
 }
 
 #[test]
+fn branches_are_drawn_to_where_they_flow_together() {
+    let text = drawn(&["zip"]);
+    assert!(
+        text.contains(
+            "surface.normalize  cpu     tensor.normalize\n  ╰─▶ Batch, to `zip`\n\nwind."
+        )
+    );
+    assert!(
+        text.contains("  ▼ Batch\nzip                flow    zip: [surface, wind]\n"),
+        "{text}"
+    );
+    let text = drawn(&["zip", "--format", "dot"]);
+    for edge in ["s5 -> s13 ", "s12 -> s13 ", "s13 -> s14 ", "s14 -> you "] {
+        assert!(text.contains(edge), "{edge} is not in\n{text}");
+    }
+    assert!(!text.contains("s5 -> s6 "), "{text}");
+    let text = drawn(&["zip", "--format", "mermaid"]);
+    assert!(text.contains("  s5 -->|\"Batch\"| s13\n"), "{text}");
+    let text = drawn(&["zip", "--format", "html"]);
+    let (branches, behind) = text.split_once("<b>zip</b>").expect("it is drawn");
+    assert!(branches.contains("<div class=\"branches\">") && !behind.contains("zarr."), "{text}");
+    assert_eq!(text.matches("<section").count(), 15);
+    assert_eq!(text.matches("<div").count(), text.matches("</div>").count());
+}
+
+#[test]
 fn a_run_colours_its_stages_and_marks_the_one_that_limits() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("run.json");

@@ -134,7 +134,12 @@ fn a_pipeline_to_begin_with_runs_as_it_is() {
     ] {
         let done = forebay(args, folder.path());
         assert_eq!(done.status.code(), Some(0), "{done:?}");
-        assert_eq!(text(&done.stdout), format!("{file}\n"));
+        let schema = Path::new(file).with_file_name("forebay.schema.json");
+        assert_eq!(text(&done.stdout), format!("{file}\n{}\n", schema.display()));
+        let schema = std::fs::read(folder.path().join(schema)).expect("written");
+        let schema: Value = serde_json::from_slice(&schema).expect("JSON");
+        let expected = forebay(&["schema"], folder.path());
+        assert_eq!(schema, serde_json::from_slice::<Value>(&expected.stdout).expect("JSON"));
         let written = std::fs::read_to_string(folder.path().join(file)).expect("written");
         assert!(written.contains("\n# yaml-language-server: $schema=forebay.schema.json\nversion"));
         let run = ["run", file, "--limit", "1", "--format", "json"];
@@ -148,4 +153,52 @@ fn a_pipeline_to_begin_with_runs_as_it_is() {
         let left = std::fs::read_to_string(folder.path().join(file)).expect("there");
         assert_eq!(left, written);
     }
+}
+
+/// It may be that of a binary that knows more operators.
+#[test]
+fn a_schema_that_is_there_is_left_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let schema = folder.path().join("forebay.schema.json");
+    std::fs::write(&schema, "mine").expect("written");
+    let done = forebay(&["init", "a.yaml"], folder.path());
+    assert_eq!((done.status.code(), text(&done.stdout)), (Some(0), "a.yaml\n".to_owned()));
+    assert_eq!(std::fs::read(&schema).expect("there"), b"mine");
+}
+
+/// What a file names, its editor looks for.
+#[test]
+fn no_pipeline_of_a_new_crate_names_a_schema_that_is_not_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkout = env!("CARGO_MANIFEST_DIR");
+    let done = forebay(&["new", "acme", "--forebay", checkout], folder.path());
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let pipelines = folder.path().join("acme/pipelines");
+    let first = std::fs::read_to_string(pipelines.join("first.yaml")).expect("written");
+    let names = first.lines().any(|line| line.starts_with("# yaml-language-server:"));
+    assert_eq!(names, pipelines.join("forebay.schema.json").exists(), "{first}");
+}
+
+#[test]
+fn a_name_that_is_not_there_comes_with_those_that_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let told = |args: &[&str]| {
+        let done = forebay(args, folder.path());
+        assert_eq!(done.status.code(), Some(2), "{done:?}");
+        text(&done.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(told(&["run", "first"]).contains("there is no folder `pipelines` here"));
+    for file in ["first.yaml", "second.yml", "first.test.yaml", "notes.txt"] {
+        std::fs::create_dir_all(folder.path().join("pipelines")).expect("made");
+        std::fs::write(folder.path().join("pipelines").join(file), "").expect("written");
+    }
+    for command in ["run", "check", "graph", "plan", "fmt"] {
+        let said = told(&[command, "frist"]);
+        let expected = "did you mean `first`? `pipelines` has `first`, `second`";
+        assert!(said.contains("can't read `frist`") && said.contains(expected), "{command} {said}");
+    }
+    let said = told(&["check", "pipelines/secnd.yaml"]);
+    assert!(said.contains("did you mean `pipelines/second.yml`?"), "{said}");
+    let said = told(&["run", "quickstart"]);
+    assert!(said.contains("help: `pipelines` has `first`, `second`"), "{said}");
 }

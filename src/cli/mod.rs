@@ -144,7 +144,7 @@ pub fn main(catalog: Catalog) -> ExitCode {
             manner.adopt(telemetry.as_ref());
             match command {
                 Command::New(args) => new::new(&args),
-                Command::Init(args) => new::init(&args),
+                Command::Init(args) => new::init(&args, &catalog),
                 Command::Run(args) => run::run(&args, &catalog, telemetry),
                 Command::Top(args) => top::top(&args),
                 Command::Check(args) => check::check(&args, &catalog),

@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::device::DeviceBatch;
 use crate::fault::{Fault, PlanError};
-use crate::flow::{self, Uneven};
+use crate::flow::{self, Together, Uneven};
 use crate::item::Batch;
 use crate::options::Options;
 use crate::pipeline::{Node, Pipeline, RunSettings};
@@ -119,6 +119,14 @@ impl AnyPipeline {
         self.same(Same::Take(n), Options::default())
     }
 
+    /// One pipeline of those in `all`, which yield one type.
+    pub(crate) fn together(all: Vec<Self>, how: Together, options: Options) -> Self {
+        let mut all = all.into_iter();
+        let first = all.next().expect("checked: it takes two named sources at least");
+        let yields = first.yields;
+        AnyPipeline { yields, plan: first.plan.together(all.collect(), how, options) }
+    }
+
     /// Its stages, sources first.
     pub fn nodes(&self) -> &[Node] {
         self.plan.nodes()
@@ -158,6 +166,12 @@ trait Plan: Send {
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
     fn as_any(&self) -> &dyn Any;
     fn same(self: Box<Self>, what: Same, options: Options) -> Box<dyn Plan>;
+    fn together(
+        self: Box<Self>,
+        others: Vec<AnyPipeline>,
+        how: Together,
+        options: Options,
+    ) -> Box<dyn Plan>;
     fn nodes(&self) -> &[Node];
     fn problems(&self) -> &[PlanError];
     fn len_known(&self) -> Option<u64>;
@@ -193,6 +207,17 @@ impl<T: Send + 'static> Plan for Pipeline<T> {
             Same::Skip(n) => self.then_with(flow::skip(n), options),
             Same::Repeat(n) => self.then_with(flow::repeat(n), options),
         })
+    }
+
+    fn together(
+        self: Box<Self>,
+        others: Vec<AnyPipeline>,
+        how: Together,
+        options: Options,
+    ) -> Box<dyn Plan> {
+        let others = others.into_iter().map(|other| other.downcast().expect("checked: one type"));
+        let all: Vec<Pipeline<T>> = std::iter::once(*self).chain(others).collect();
+        Box::new(flow::together(how, all, options))
     }
 
     fn nodes(&self) -> &[Node] {

@@ -4,10 +4,11 @@ mod arguments;
 
 use std::any::TypeId;
 
-use super::any::{Order, Same};
+use super::any::{AnyPipeline, FlowType, Order, Same};
 use super::catalog::Catalog;
 use super::effects;
 use super::flow::{Flow, Misfit};
+use super::joined;
 use super::values::Size;
 use crate::item::Batch;
 use crate::ops::Pick;
@@ -17,8 +18,8 @@ use crate::store::zarr::{Window, WriteSpec};
 use crate::store::{Store, zarr};
 use crate::{cpu, device, flow, io, ops};
 use arguments::{
-    Cast, Crop, Download, Flip, GroupBy, Normalize, Repeat, Shard, Shuffle, ShuffleBy, Skip, Take,
-    Unbatch, Upload, ZarrDecode, ZarrFetch, ZarrWindows, ZarrWrite,
+    Cast, Crop, Download, Flip, GroupBy, Merge, Normalize, Rename, Repeat, Shard, Shuffle,
+    ShuffleBy, Skip, Take, Unbatch, Upload, ZarrDecode, ZarrFetch, ZarrWindows, ZarrWrite, Zip,
 };
 
 pub(super) fn catalog() -> Catalog {
@@ -94,6 +95,17 @@ pub(super) fn catalog() -> Catalog {
             Ok(Flow { items, ..before.clone() })
         })
         .main("times")
+        .join("merge", None, |args: Merge, all, options| {
+            AnyPipeline::together(all, args.order, options)
+        })
+        .asked(|args: Merge, asked| joined::merge(&args.sources, asked.branches))
+        .main("sources")
+        .join("zip", Some(FlowType::of::<Batch>()), |_: Zip, all, options| {
+            let all = all.into_iter().filter_map(|one| one.downcast::<Batch>().ok());
+            AnyPipeline::new(flow::zip_with(all, options, |all| Ok(Batch::beside(all)?)))
+        })
+        .asked(|args: Zip, asked| joined::zip(&args.sources, asked.branches))
+        .main("sources")
         .batch::<Window>()
         .stage("zarr.fetch", Kind::Io, |_: ZarrFetch, _| {
             Ok(io::map("fetch", zarr::fetch::<Vec<Window>>).retryable())
@@ -146,6 +158,11 @@ pub(super) fn catalog() -> Catalog {
         .flows(|args: Flip, before| effects::pick(&Pick::Flip(args.dims), before))
         .main("dims")
         .allocates()
+        .stage("tensor.rename", Kind::Cpu, |args: Rename, _| {
+            Ok(cpu::map::<Batch, _, _, _>("rename", ops::rename(args.names)))
+        })
+        .flows(|args: Rename, before| effects::rename(&args.names, before))
+        .main("names")
         .stage("device.upload", Kind::Device, |args: Upload, _| {
             Ok(device::upload(&device::named(&args.device)?))
         })
@@ -196,6 +213,10 @@ impl Catalog {
         .main("size")
         .flows(|args: GroupBy, before| {
             let stacks = TypeId::of::<T>() == TypeId::of::<Window>();
+            if before.mixed && stacks {
+                return Err(Misfit::new("windows of several sources can't share a batch")
+                    .help("put `batch` into each of the sources, before they flow together"));
+            }
             let group = before.grouped(args.size.get() as u64, args.drop_last, stacks);
             Ok(Flow { held: group.bytes.filter(|_| !before.by_position), ..group })
         })

@@ -76,11 +76,11 @@ pub struct Operator {
     pub(super) copies_to: Option<CopiesTo>,
     pub(super) schema: Json,
     pub(super) forms: Vec<Form>,
-    check: fn(&Key, &Node, Option<&str>) -> Vec<Problem>,
+    pub(super) check: fn(&Key, &Node, Option<&str>) -> Vec<Problem>,
 }
 
 type Build =
-    Box<dyn Fn(Option<AnyPipeline>, Made<'_>) -> Result<AnyPipeline, BuildError> + Send + Sync>;
+    Box<dyn Fn(Vec<AnyPipeline>, Made<'_>) -> Result<AnyPipeline, BuildError> + Send + Sync>;
 
 /// What a form is built from.
 pub(super) struct Made<'a> {
@@ -116,6 +116,8 @@ pub(super) struct Asked<'a> {
     pub(super) node: &'a Node,
     pub(super) main: Option<&'a str>,
     pub(super) before: &'a Flow,
+    /// What flows in from each named source, for one that takes several.
+    pub(super) branches: &'a [Flow],
     /// Whether stores that are not on this machine may be opened.
     pub(super) online: bool,
 }
@@ -129,6 +131,8 @@ pub(super) enum Takes {
     Any,
     /// One type.
     One(FlowType),
+    /// Several named sources: of one type that is given, or of any.
+    Named(Option<FlowType>),
 }
 
 impl Catalog {
@@ -175,7 +179,7 @@ impl Catalog {
         let build: Build = Box::new(move |before, made| {
             let arguments = arguments(&made)?;
             let stage = make(arguments, made.context).map_err(BuildError::Failed)?;
-            let before = before.and_then(|before| before.downcast::<S::In>().ok());
+            let before = only(before).downcast::<S::In>();
             let before = before.expect("the form was chosen by the type that comes in");
             Ok(AnyPipeline::new(before.then_with(stage, made.options)))
         });
@@ -192,11 +196,24 @@ impl Catalog {
         let build: Build = Box::new(move |before, made| {
             let arguments = arguments(&made)?;
             let same = make(arguments, made.context).map_err(BuildError::Failed)?;
-            Ok(before
-                .expect("a stage that is not a source has one before it")
-                .same(same, made.options))
+            Ok(only(before).same(same, made.options))
         });
         self.form::<A>(name, Kind::Flow, Form::new(Takes::Any, None, build))
+    }
+
+    /// Adds an operator that makes one pipeline of several named sources: of type `of`, or of any
+    /// one type.
+    pub(super) fn join<A: DeserializeOwned + JsonSchema + 'static>(
+        self,
+        name: &str,
+        of: Option<FlowType>,
+        make: impl Fn(A, Vec<AnyPipeline>, Options) -> AnyPipeline + Send + Sync + 'static,
+    ) -> Self {
+        let build: Build = Box::new(move |before, made| {
+            let arguments = arguments(&made)?;
+            Ok(make(arguments, before, made.options))
+        });
+        self.form::<A>(name, Kind::Flow, Form::new(Takes::Named(of), of, build))
     }
 
     /// The argument for which a scalar stands in the operator added last: `- batch: 32`.
@@ -322,6 +339,11 @@ impl Catalog {
     }
 }
 
+/// What comes before a stage that is neither a source nor takes named sources.
+fn only(mut before: Vec<AnyPipeline>) -> AnyPipeline {
+    before.pop().expect("a stage that is not a source has one before it")
+}
+
 fn arguments<A: DeserializeOwned + JsonSchema>(made: &Made<'_>) -> Result<A, BuildError> {
     args::read(made.key, made.node, made.main).map_err(BuildError::Problems)
 }
@@ -332,69 +354,8 @@ impl Form {
     }
 }
 
-impl Operator {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The kind of stage that it makes.
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// What it is for: the doc comment of its arguments.
-    pub fn doc(&self) -> &str {
-        self.schema.get("description").and_then(Json::as_str).unwrap_or_default()
-    }
-
-    /// The JSON Schema of its arguments.
-    pub fn schema(&self) -> &Json {
-        &self.schema
-    }
-
-    /// The argument for which a scalar stands.
-    pub fn main_argument(&self) -> Option<&str> {
-        self.main
-    }
-
-    /// Whether its argument `name` has to be given.
-    pub fn requires(&self, name: &str) -> bool {
-        args::is_required(&self.schema, name)
-    }
-
-    /// Whether it can be used without arguments.
-    pub(super) fn requires_nothing(&self) -> bool {
-        args::names(&self.schema).iter().all(|name| !self.requires(name))
-    }
-
-    /// What goes in and comes out, one line for each form: `Vec<Window> -> Encoded`.
-    pub fn types(&self) -> Vec<String> {
-        let form = |form: &Form| match (form.takes, form.yields) {
-            (Takes::Nothing, Some(yields)) => format!("() -> {yields}"),
-            (Takes::One(takes), Some(yields)) => format!("{takes} -> {yields}"),
-            _ => "T -> T".to_owned(),
-        };
-        self.forms.iter().map(form).collect()
-    }
-
-    pub(super) fn check(&self, key: &Key, node: &Node) -> Vec<Problem> {
-        (self.check)(key, node, self.main)
-    }
-}
-
 impl fmt::Debug for Catalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.operators.keys()).finish()
-    }
-}
-
-impl fmt::Debug for Operator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operator")
-            .field("name", &self.name)
-            .field("kind", &self.kind)
-            .field("types", &self.types())
-            .finish_non_exhaustive()
     }
 }

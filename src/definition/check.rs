@@ -8,7 +8,8 @@ use super::any::FlowType;
 use super::catalog::Catalog;
 use super::keys;
 use super::problem::{Problem, suggest};
-use super::stages::{Before, Defaults, Stages, ids};
+use super::sources;
+use super::stages::{Before, Defaults, Stages};
 use super::tree::{self, Key, Node, Place, Value};
 use super::units::duration;
 use super::vars::Vars;
@@ -18,7 +19,7 @@ use crate::pipeline::StallRule;
 /// More stages are refused: each has its tasks and its buffer.
 const STAGES_MAX: usize = 1000;
 /// The keys at the top of a definition.
-const TOP: [&str; 7] = ["version", "name", "doc", "vars", "run", "defaults", "stages"];
+const TOP: [&str; 8] = ["version", "name", "doc", "vars", "run", "defaults", "sources", "stages"];
 /// The keys of the block `run`.
 const RUN: [&str; 6] = ["seed", "memory", "cores", "io_threads", "stall", "stall_fails"];
 
@@ -44,6 +45,19 @@ pub(super) struct Step {
     pub(super) places: BTreeMap<String, Place>,
     pub(super) form: usize,
     pub(super) yields: FlowType,
+    /// The stages that it takes from, by their numbers: none for a source, several where they join.
+    pub(super) after: Vec<usize>,
+    /// The named source that it is of, if it is.
+    pub(super) of: Option<String>,
+}
+
+impl Step {
+    /// Its id without the name of its source, so that stages of one name in branches that are zipped
+    /// have one seed: what they shuffle stays side by side.
+    pub(super) fn own_id(&self) -> &str {
+        let of = self.of.as_deref().and_then(|of| self.id.strip_prefix(of)?.strip_prefix('.'));
+        of.unwrap_or(&self.id)
+    }
 }
 
 pub(super) fn check(
@@ -100,20 +114,23 @@ pub(super) fn check(
         steps: Vec::new(),
         before: Before::Nothing,
         left_out: Vec::new(),
+        named: Vec::new(),
+        names: Vec::new(),
+        meant: Vec::new(),
+        of: None,
     };
+    let named = sources::lists(top.get("sources"), &mut problems);
+    let of_named: usize = named.iter().map(|(_, nodes)| nodes.len()).sum();
     match top.get("stages") {
-        Some(Node { value: Value::List(nodes), place }) if nodes.len() > STAGES_MAX => {
-            let message = format!("there are {} stages", nodes.len());
+        Some(Node { value: Value::List(nodes), place }) if nodes.len() + of_named > STAGES_MAX => {
+            let message = format!("there are {} stages", nodes.len() + of_named);
             problems.push(
                 Problem::new("forebay::stages", message, place, "here")
                     .help(format!("write {STAGES_MAX} at most, or make several definitions")),
             );
         }
         Some(Node { value: Value::List(nodes), .. }) if !nodes.is_empty() => {
-            let ids = ids(nodes, catalog, &mut problems);
-            for (node, id) in nodes.iter().zip(ids) {
-                stages.stage(node, id, &mut problems);
-            }
+            stages.all(&named, nodes, &mut problems);
         }
         Some(node) => {
             let found = match &node.value {

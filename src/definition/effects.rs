@@ -1,12 +1,14 @@
 //! What the built-in operators do to what is known of items. Reads metadata, and the coordinates that
 //! `select` needs, never the data.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::flow::{Flow, Misfit, Outline};
 use crate::device;
 use crate::item::DType;
-use crate::ops::{Pick, PickError, Picked, Stats, has_dims};
+use crate::ops::{Pick, PickError, Picked, RenameError, Stats, has_dims, renamed};
 use crate::source::Index;
 use crate::stage::Source as _;
 use crate::store::zarr::{self, Window, WindowsSpec, ZarrError};
@@ -135,6 +137,34 @@ pub(super) fn cast(where_: &str, to: DType, before: &Flow) -> Result<Flow, Misfi
     }
     let after = Flow { tensors, ..before.streamed() };
     Ok(Flow { bytes: after.tensor_bytes(), ..after })
+}
+
+/// The same tensors by other names.
+pub(super) fn rename(names: &BTreeMap<String, String>, before: &Flow) -> Result<Flow, Misfit> {
+    let mut after = before.streamed();
+    let Some(tensors) = &mut after.tensors else { return Ok(after) };
+    let old: Vec<Arc<str>> = tensors.iter().map(|outline| Arc::clone(&outline.name)).collect();
+    let old: Vec<&str> = old.iter().map(|name| &**name).collect();
+    let new = renamed(names, &old).map_err(|error| match &error {
+        RenameError::NoTensor(name) => {
+            Misfit::new(error.to_string()).at(["names", name]).meant(&old)
+        }
+        RenameError::Taken(_) => {
+            Misfit::new(error.to_string()).at(["names"]).help("give each a name of its own")
+        }
+    })?;
+    for (outline, name) in tensors.iter_mut().zip(new) {
+        if *outline.name != *name {
+            // Its windows know it by its old name alone.
+            *outline = Outline {
+                name: name.as_str().into(),
+                variable: name.as_str().into(),
+                has_stats: Some(false),
+                ..outline.clone()
+            };
+        }
+    }
+    Ok(after)
 }
 
 /// Boxes of the tensors, or the tensors turned around.

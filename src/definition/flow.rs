@@ -23,6 +23,8 @@ pub struct Flow {
     pub tensors: Option<Vec<Outline>>,
     /// Whether items are computed by position: stages that choose among them cost nothing.
     pub by_position: bool,
+    /// Whether items come of several sources, so that windows can't share a batch.
+    pub(crate) mixed: bool,
     /// Bytes of the encoded chunks of an item, at most.
     pub(crate) encoded: Option<u64>,
     /// Bytes that the stage itself holds beside the items of its calls, at most.

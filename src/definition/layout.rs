@@ -22,7 +22,7 @@ const TIMES: usize = 4;
 pub(crate) fn laid_out(file: &Path) -> Result<(String, String), Problems> {
     let shown = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| {
-        Problems::new(&shown, &Arc::from(""), vec![Problem::unreadable(&shown, error)])
+        Problems::new(&shown, &Arc::from(""), vec![Problem::absent(file, error)])
     })?;
     match layout(&text) {
         Ok(laid_out) => Ok((text, laid_out)),

@@ -36,6 +36,55 @@ fn warn(code: &'static str, message: String, place: &Place, label: &str) -> Prob
     Problem::new(code, message, place, label).warning()
 }
 
+/// Branches whose n-th items may not belong together.
+pub(super) fn zip(step: &Step, all: &[Step], branches: &[Flow], problems: &mut Vec<Problem>) {
+    let code = "forebay::lint::zip";
+    let ends = |problem: Problem, label: &dyn Fn(usize) -> String| {
+        let places = step.after.iter().map(|&at| &all[at].key.place).enumerate();
+        places.fold(problem, |problem, (n, place)| problem.and(place, label(n)))
+    };
+    let items: Vec<_> = branches.iter().filter_map(|flow| flow.items).collect();
+    if items.len() == branches.len() && items.iter().any(|n| *n != items[0]) {
+        let message = "the branches have different numbers of items";
+        let label = "it ends with the shortest of them";
+        problems.push(
+            ends(warn(code, message.to_owned(), &step.key.place, label), &|n| {
+                format!("{} items at most", count(items[n]))
+            })
+            .help("choose windows of the same times in all of them, such as with `select`"),
+        );
+    }
+    let shuffles: Vec<Vec<_>> = (step.after.iter())
+        .map(|&end| {
+            let chain = std::iter::successors(Some(&all[end]), |step| match step.after[..] {
+                [before] => Some(&all[before]),
+                _ => None,
+            });
+            let shuffles = chain.filter(|step| step.key.text == "shuffle");
+            // Without a seed of its own it is seeded by its id.
+            let seed = |step: &'_ Step| match step.node.get("seed") {
+                Some(_) => String::new(),
+                None => step.own_id().to_owned(),
+            };
+            shuffles.map(|step| (seed(step), step.node.to_json())).collect()
+        })
+        .collect();
+    if shuffles.iter().any(|of| *of != shuffles[0]) {
+        let message = "the branches are shuffled in different ways".to_owned();
+        let label = "pairs are made here, by position";
+        problems.push(
+            ends(warn(code, message, &step.key.place, label), &|n| match shuffles[n].len() {
+                0 => "not shuffled".to_owned(),
+                _ => "shuffled".to_owned(),
+            })
+            .help(
+                "write the same `shuffle` in all branches: with the same arguments it gives the \
+                 same order",
+            ),
+        );
+    }
+}
+
 /// Order that is restored and thrown away by the next stage.
 fn order(steps: &Steps<'_>, before: &Flow) -> Option<Problem> {
     let previous = steps.previous?;

@@ -1,6 +1,7 @@
 //! Pipelines from YAML: checked before a byte is read, built of the operators of a catalogue, run by
 //! the engine that runs the Rust chain.
 
+mod absent;
 mod any;
 mod args;
 mod builtin;
@@ -12,13 +13,17 @@ mod explain;
 mod fix;
 mod flow;
 mod holds;
+mod ids;
+mod joined;
 mod keys;
 mod layout;
 mod lint;
+mod operator;
 mod outline;
 mod pinned;
 mod problem;
 mod schema;
+mod sources;
 mod stages;
 mod survey;
 mod text;
@@ -115,7 +120,7 @@ impl Definition {
         match text::read(file) {
             Ok(text) => Definition::parse(&shown, &text, catalog, set),
             Err(why) => {
-                let problem = Problem::unreadable(&shown, why);
+                let problem = Problem::absent(file, why);
                 Err(Problems::new(&shown, &Arc::from(""), vec![problem]))
             }
         }
@@ -172,11 +177,10 @@ impl Definition {
     /// A stage that can't be made, with its place in the file.
     pub fn build(&self, catalog: &Catalog) -> Result<Built, Problems> {
         let pools = Pools::new();
-        let mut pipeline = None;
         let pinned = pinned::pinned(&self.checked.steps, catalog);
         // What can be known before a byte of data is read is known before that.
         let mut surveyor = Surveyor::new(catalog, &self.checked, true);
-        let mut flow = Flow::default();
+        let mut made = Vec::<Option<AnyPipeline>>::new();
         for (step, pinned) in self.checked.steps.iter().zip(&pinned) {
             let of_step = match pinned {
                 Some(Pinned { pool, .. }) => {
@@ -185,12 +189,12 @@ impl Definition {
                 }
                 None => pools.clone(),
             };
-            let is_first = pipeline.is_none();
-            let made = self.step(step, pipeline, catalog, &of_step)?;
-            let windows = made.downcast_ref::<Window>().filter(|_| is_first);
+            let before = step.after.iter().filter_map(|after| made[*after].take()).collect();
+            let pipeline = self.step(step, before, catalog, &of_step)?;
+            let windows = pipeline.downcast_ref::<Window>().filter(|_| step.after.is_empty());
             let known = windows.and_then(Pipeline::index).map(Flow::of_windows);
-            flow = surveyor.step(step, &flow, known);
-            pipeline = Some(made);
+            surveyor.step(step, known);
+            made.push(Some(pipeline));
         }
         let pinned = (pinned.iter().enumerate()).filter_map(|(of, pinned)| {
             let pinned = pinned.as_ref()?;
@@ -206,6 +210,7 @@ impl Definition {
                 Problems::new(&self.file, &self.text, vec![problem])
             })?;
         }
+        let pipeline = made.pop().flatten();
         let mut pipeline = pipeline.expect("a definition without stages is refused");
         let settings = pipeline.settings_mut();
         settings.name.clone_from(&self.checked.name);
@@ -223,9 +228,8 @@ impl Definition {
     /// What does not fit, such as a stage that takes floating point where integers flow.
     pub fn survey(&self, catalog: &Catalog, online: bool) -> Result<Survey, Problems> {
         let mut surveyor = Surveyor::new(catalog, &self.checked, online);
-        let mut flow = Flow::default();
         for step in &self.checked.steps {
-            flow = surveyor.step(step, &flow, None);
+            surveyor.step(step, None);
         }
         surveyor.finish(&self.file, &self.text)
     }
@@ -242,6 +246,13 @@ impl Definition {
             Problems::new(&self.file, &self.text, vec![problem])
         };
         let pools = Pools::new();
+        if let Some(join) = self.checked.steps.iter().find(|step| step.after.len() > 1) {
+            return Err(wrong(
+                &join.key.place,
+                "a plan is made of one source, but several flow together here",
+                "plan each of them in a definition of its own",
+            ));
+        }
         let mut pipeline: Option<AnyPipeline> = None;
         for step in &self.checked.steps {
             let place = &step.key.place;
@@ -260,7 +271,7 @@ impl Definition {
                 };
                 return zarr::plan(&index).map_err(failed);
             }
-            pipeline = Some(self.step(step, pipeline, catalog, &pools)?);
+            pipeline = Some(self.step(step, pipeline.into_iter().collect(), catalog, &pools)?);
         }
         let first = &self.checked.steps[0].key.place;
         Err(wrong(first, "no stage fetches windows", "a plan is made for `zarr.fetch`"))
@@ -269,12 +280,12 @@ impl Definition {
     fn step(
         &self,
         step: &Step,
-        before: Option<AnyPipeline>,
+        before: Vec<AnyPipeline>,
         catalog: &Catalog,
         pools: &Pools,
     ) -> Result<AnyPipeline, Problems> {
         let operator = catalog.get(&step.key.text).expect("checked against this catalogue");
-        let seed = stage_seed(self.checked.run.seed, &step.id);
+        let seed = stage_seed(self.checked.run.seed, step.own_id());
         let context =
             Context { pool: pools.decoded.clone(), seed, store_pools: Arc::clone(&pools.others) };
         let made = Made {
@@ -284,7 +295,7 @@ impl Definition {
             options: operator.forms[step.form].options.clone().overridden_by(step.options.clone()),
             context: &context,
         };
-        let known = before.as_ref().map_or(0, |before| before.problems().len());
+        let known: usize = before.iter().map(|before| before.problems().len()).sum();
         let here = |message: String| {
             Problem::new("forebay::build", message, &step.key.place, "this stage")
         };

@@ -1,4 +1,5 @@
-//! A definition as pictures and lists need it: its stages with their kinds, types and runtime keys.
+//! A definition as pictures and lists need it: its stages with their kinds, types and runtime keys, and
+//! what each takes from.
 //! Nothing is opened or built.
 
 use super::tree::{Node, Value};
@@ -17,7 +18,10 @@ pub struct StageOutline {
     pub kind: Kind,
     /// What it yields.
     pub yields: FlowType,
-    /// Its argument, if a scalar stands for all of them: the `4` of `- batch: 4`.
+    /// The stages that it takes from, by their place in the outline: none for a source, several where
+    /// named sources flow together.
+    pub after: Vec<usize>,
+    /// Its argument, if a scalar or a list stands for all of them: the `4` of `- batch: 4`.
     pub argument: Option<String>,
     /// Its runtime keys: `workers 8, retry 5`.
     pub keys: String,
@@ -32,11 +36,22 @@ impl Definition {
                 operator: step.key.text.clone(),
                 kind: catalog.get(&step.key.text)?.kind(),
                 yields: step.yields,
-                argument: scalar(&step.node),
+                after: step.after.clone(),
+                argument: shown(&step.node),
                 keys: step.options.to_string(),
             })
         });
         stages.collect()
+    }
+}
+
+fn shown(node: &Node) -> Option<String> {
+    match &node.value {
+        Value::List(nodes) => {
+            let each = nodes.iter().map(scalar).collect::<Option<Vec<_>>>()?;
+            Some(format!("[{}]", each.join(", ")))
+        }
+        _ => scalar(node),
     }
 }
 

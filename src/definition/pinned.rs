@@ -60,23 +60,25 @@ pub(super) struct Pinned {
 /// For each stage the device whose pool its batches come from, where there is one. Keep them until the
 /// pipeline is made, so that each is opened once.
 pub(super) fn pinned(steps: &[Step], catalog: &Catalog) -> Vec<Option<Pinned>> {
-    let mut all = vec![None; steps.len()];
-    let mut last = None;
+    let mut all: Vec<Option<Pinned>> = vec![None; steps.len()];
+    // The last stages before each that allocate: one of each branch.
+    let mut lasts: Vec<Vec<usize>> = Vec::with_capacity(steps.len());
     for (until, step) in steps.iter().enumerate() {
-        let Some(operator) = catalog.get(&step.key.text) else { continue };
+        let last: Vec<_> = step.after.iter().flat_map(|&at| lasts[at].clone()).collect();
+        let Some(operator) = catalog.get(&step.key.text) else {
+            lasts.push(last);
+            continue;
+        };
         let device = operator.copies_to.as_ref();
         let device = device.and_then(|device| device(&step.key, &step.node, operator.main));
         // What is between them changes batches where they are.
-        if let (Some(device), Some(last)) = (device, last)
-            && device.host_pool().is_pinned()
-        {
-            let pool = device.host_pool().ring(1);
-            let pinned: &mut Option<Pinned> = &mut all[last];
-            pinned.get_or_insert(Pinned { _device: device, pool, until });
+        if let Some(device) = device.filter(|device| device.host_pool().is_pinned()) {
+            for &last in &last {
+                let pool = device.host_pool().ring(1);
+                all[last].get_or_insert(Pinned { _device: Arc::clone(&device), pool, until });
+            }
         }
-        if operator.allocates {
-            last = Some(until);
-        }
+        lasts.push(if operator.allocates { vec![until] } else { last });
     }
     all
 }
@@ -91,7 +93,7 @@ pub(super) struct Ring {
 impl Ring {
     /// That of the stage `of`, whose batches are copied by the stage `until`.
     pub(super) fn of(of: usize, until: usize, surveyor: &Surveyor<'_>) -> Self {
-        let tensors = surveyor.flow(of).tensors.as_ref();
+        let tensors = surveyor.flow(of).tensors;
         let bytes = tensors.and_then(|tensors| tensors.iter().map(Outline::bytes).collect());
         Ring { items: surveyor.held(of, until), bytes }
     }

@@ -1,10 +1,12 @@
 //! What is wrong with a definition: where, what was found, and what to write instead.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 
+use super::absent::instead;
 use super::fix::{self, Fix};
 use super::tree::Place;
 use crate::nearest::nearest;
@@ -43,6 +45,15 @@ impl Problem {
         let mut problem = Problem::new("forebay::file", message, &(0..0), "");
         problem.labels.clear();
         problem
+    }
+
+    /// A definition that can't be read, and if it is not there, what is there instead.
+    pub(crate) fn absent(file: &Path, why: impl std::fmt::Display) -> Self {
+        let problem = Problem::unreadable(&file.display().to_string(), why);
+        match instead(file) {
+            Some(help) => problem.help(help),
+            None => problem,
+        }
     }
 
     /// The same as something that runs, but was hardly meant.

@@ -47,6 +47,16 @@ impl Catalog {
                 },
                 "run": { "$ref": "#/$defs/run" },
                 "defaults": { "$ref": "#/$defs/defaults" },
+                "sources": {
+                    "description": "Named sources, each with its stages, that `merge` or `zip` makes one of.",
+                    "type": "object",
+                    "propertyNames": { "pattern": "^[\\p{L}\\p{N}_-]+$" },
+                    "additionalProperties": {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": { "$ref": "#/$defs/stage" },
+                    },
+                },
                 "stages": {
                     "description": "The source and the stages, in order.",
                     "type": "array",

@@ -1,6 +1,6 @@
 //! The stages of a definition: their operations, ids, runtime keys and types, one after the other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::any::FlowType;
 use super::catalog::{Catalog, Operator, Takes};
@@ -8,6 +8,7 @@ use super::check::{Step, only};
 use super::fix::Fix;
 use super::keys;
 use super::problem::{Problem, suggest};
+use super::sources::Named;
 use super::tree::{Key, Node, Place, Value};
 use super::vars::scalar;
 use crate::options::Options;
@@ -60,7 +61,7 @@ impl Defaults {
 }
 
 /// The operation of a stage: the entry that is no runtime key.
-fn operations<'a>(node: &'a Node, catalog: &Catalog) -> Vec<&'a (Key, Node)> {
+pub(super) fn operations<'a>(node: &'a Node, catalog: &Catalog) -> Vec<&'a (Key, Node)> {
     let Value::Map(entries) = &node.value else { return Vec::new() };
     let is_operation = |key: &Key| {
         catalog.get(&key.text).is_some()
@@ -74,45 +75,6 @@ fn operations<'a>(node: &'a Node, catalog: &Catalog) -> Vec<&'a (Key, Node)> {
     entries.iter().find(|(key, _)| !keys::KEYS.contains(&key.text.as_str())).into_iter().collect()
 }
 
-/// The ids of the stages: as given, else the operation's last part, with a number if it repeats.
-pub(super) fn ids(nodes: &[Node], catalog: &Catalog, problems: &mut Vec<Problem>) -> Vec<String> {
-    let mut given = BTreeMap::<&str, &Place>::new();
-    for id in nodes.iter().filter_map(|node| node.get("id")) {
-        if let Some(text) = id.as_text()
-            && let Some(first) = given.insert(text, &id.place)
-        {
-            let message = format!("two stages are called `{text}`");
-            problems.push(
-                Problem::new("forebay::id", message, &id.place, "here")
-                    .and(first, "and here")
-                    .help("give one of them another `id`"),
-            );
-        }
-    }
-    let mut taken: BTreeSet<String> = given.keys().map(|id| (*id).to_owned()).collect();
-    let mut counts = BTreeMap::<String, u64>::new();
-    let mut ids: Vec<String> = Vec::new();
-    for node in nodes {
-        let id = match node.get("id").and_then(Node::as_text) {
-            Some(id) => id.to_owned(),
-            None => {
-                let name = operations(node, catalog).first().map_or("", |(key, _)| &key.text);
-                let base = name.rsplit('.').next().unwrap_or_default();
-                let count = counts.entry(base.to_owned()).or_default();
-                loop {
-                    *count += 1;
-                    let id = if *count == 1 { base.to_owned() } else { format!("{base}-{count}") };
-                    if taken.insert(id.clone()) {
-                        break id;
-                    }
-                }
-            }
-        };
-        ids.push(id);
-    }
-    ids
-}
-
 pub(super) struct Stages<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) defaults: Defaults,
@@ -121,6 +83,14 @@ pub(super) struct Stages<'a> {
     pub(super) before: Before,
     /// The stages since then that are left out, and where that is said.
     pub(super) left_out: Vec<(String, Place)>,
+    /// The named sources so far.
+    pub(super) named: Vec<Named>,
+    /// The names of all of them.
+    pub(super) names: Vec<Key>,
+    /// Those that some stage means to take, though it cannot.
+    pub(super) meant: Vec<String>,
+    /// The source whose stages these are, if it has a name.
+    pub(super) of: Option<String>,
 }
 
 /// What the stages so far yield.
@@ -202,7 +172,13 @@ impl<'a> Stages<'a> {
         let options = self.defaults.of(operator.kind).overridden_by(stated);
         let options = Options { id: Some(id.clone()), ..options };
         let kept = if is_there { None } else { Some(self.before.clone()) };
-        let fit = self.fit(operator, key, problems);
+        let joins = operator.forms.iter().any(|form| matches!(form.takes, Takes::Named(_)));
+        let fit = match joins {
+            true => self.join(operator, key, arguments, problems),
+            false => {
+                self.fit(operator, key, problems).map(|(form, yields)| (form, yields, Vec::new()))
+            }
+        };
         if let Some(before) = kept {
             // Left out: what comes before it flows on. It fits where it would stand all the same.
             self.before = before;
@@ -210,13 +186,27 @@ impl<'a> Stages<'a> {
             self.left_out.push((id, place));
             return;
         }
-        let Some((form, yields)) = fit else { return };
+        let Some((form, yields, taken)) = fit else { return };
+        let mut after = self.put(&taken);
+        if !joins {
+            after.extend(self.steps.len().checked_sub(1));
+        }
         self.before = Before::Yields(yields, (key.text.clone(), key.place.clone()));
         let (key, node) = (key.clone(), arguments.clone());
         self.left_out.clear();
         let places = runtime.iter().map(|(key, node)| (key.text.clone(), node.place.clone()));
         let places = places.collect();
-        self.steps.push(Step { id, key, node, options, places, form, yields });
+        self.steps.push(Step {
+            id,
+            key,
+            node,
+            options,
+            places,
+            form,
+            yields,
+            after,
+            of: self.of.clone(),
+        });
     }
 
     /// The operator that `key` names.

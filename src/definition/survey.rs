@@ -44,6 +44,8 @@ pub struct Edge {
     pub kind: Kind,
     /// The type of the items.
     pub yields: FlowType,
+    /// The ids of the stages that it takes from: none for a source, several where they join.
+    pub after: Vec<String>,
     /// What is known of them.
     pub flow: Flow,
     /// Bytes of host memory that the stage and its buffer take at most.
@@ -80,34 +82,40 @@ impl<'a> Surveyor<'a> {
         Surveyor { catalog, checked, online, problems, edges, held, cores, pending }
     }
 
-    /// What flows out of the stage of a number.
-    pub(super) fn flow(&self, stage: usize) -> &Flow {
-        &self.edges[stage].flow
-    }
-
     /// How many of the items that the stage `from` makes there are at most, until the stage `until` has
     /// copied them to its device.
     pub(super) fn held(&self, from: usize, until: usize) -> u64 {
-        let held = self.held[from..=until].iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
+        let steps = &self.checked.steps;
+        let next = |&at: &usize| (at + 1..=until).find(|&to| steps[to].after.contains(&at));
+        let held = std::iter::successors(Some(from), next)
+            .fold(0, |sum: u64, at| sum.saturating_add(self.held[at]));
         held.min(self.edges[from].flow.items.unwrap_or(u64::MAX))
     }
 
     /// What flows out of `step`. `known` is that of a source which has been made.
-    pub(super) fn step(&mut self, step: &Step, before: &Flow, known: Option<Flow>) -> Flow {
+    pub(super) fn step(&mut self, step: &Step, known: Option<Flow>) {
         let operator = self.catalog.get(&step.key.text).expect("checked against this catalogue");
         let form = &operator.forms[step.form];
         let Step { key, node, .. } = step;
-        let asked = Asked { key, node, main: operator.main, before, online: self.online };
+        if step.after.len() != 1 {
+            // Here another chain begins, or several end.
+            self.settle_last();
+        }
+        let branches: Vec<_> = step.after.iter().map(|&at| self.flow(at)).collect();
+        let before = &branches.first().cloned().unwrap_or_default();
+        let (branches, online) = (&branches[..], self.online);
+        let asked = Asked { key, node, main: operator.main, before, branches, online };
         let flow = match (known, &form.flow) {
             (Some(flow), _) => flow,
             (None, Some(flow)) => flow(&asked).unwrap_or_else(|misfit| {
-                self.problems.push(problem(step, operator.main, misfit));
+                let problem = problem(step, operator.main, misfit);
+                self.problems.push(self.with_branches(step, problem));
                 before.streamed()
             }),
             (None, None) => Flow::default(),
         };
         let options = form.options.clone().overridden_by(step.options.clone());
-        self.lint(step, &options, before, &flow);
+        self.lint(step, &options, branches, &flow);
         let Holds { items, host: memory, device: device_memory } =
             self.holds(operator.kind, &options, before, &flow);
         self.held.push(items);
@@ -116,20 +124,39 @@ impl<'a> Surveyor<'a> {
             operator: key.text.clone(),
             kind: operator.kind,
             yields: step.yields,
-            flow: flow.clone(),
+            after: step.after.iter().map(|&at| self.edges[at].id.clone()).collect(),
             memory,
             device_memory,
+            flow: flow.clone(),
         });
         if operator.kind == Kind::Source && flow.by_position {
             self.pending = Some(Pending { edge: self.edges.len() - 1, options });
         }
-        Flow { held: None, ..flow }
     }
 
-    fn lint(&mut self, step: &Step, options: &Options, before: &Flow, after: &Flow) {
-        let previous = self.edges.len().checked_sub(1).map(|at| &self.checked.steps[at]);
+    /// What flows out of the stage `at`.
+    pub(super) fn flow(&self, at: usize) -> Flow {
+        Flow { held: None, ..self.edges[at].flow.clone() }
+    }
+
+    /// Names what flows out of the branches that `step` joins.
+    fn with_branches(&self, step: &Step, problem: Problem) -> Problem {
+        let branches = step.after.iter().filter(|_| step.after.len() > 1);
+        branches.fold(problem, |problem, &at| {
+            let (place, flow) = (&self.checked.steps[at].key.place, &self.edges[at].flow);
+            problem.and(place, format!("yields {flow}"))
+        })
+    }
+
+    fn lint(&mut self, step: &Step, options: &Options, branches: &[Flow], after: &Flow) {
+        let all = &self.checked.steps;
+        if step.key.text == "zip" {
+            lint::zip(step, all, branches, &mut self.problems);
+        }
+        let previous = step.after.first().map(|&at| &all[at]).filter(|_| step.after.len() == 1);
         let steps = lint::Steps { step, previous };
-        lint::stage(&steps, options, (before, after), &mut self.problems);
+        let before = branches.first().cloned().unwrap_or_default();
+        lint::stage(&steps, options, (&before, after), &mut self.problems);
     }
 
     /// What a stage and its buffer hold at most.
@@ -142,6 +169,14 @@ impl<'a> Surveyor<'a> {
         // The buffer that the source has stands where its items begin to flow.
         self.settle(before);
         own.with(kind, options, self.cores, before, after)
+    }
+
+    /// The items of the last stage so far flow into another chain, or to the consumer.
+    fn settle_last(&mut self) {
+        if let Some(edge) = self.edges.last() {
+            let flow = edge.flow.clone();
+            self.settle(&flow);
+        }
     }
 
     /// The items of the source flow from here on: they wait in its buffer.
@@ -161,10 +196,7 @@ impl<'a> Surveyor<'a> {
         file: &str,
         text: &std::sync::Arc<str>,
     ) -> Result<Survey, Problems> {
-        if let Some(edge) = self.edges.last() {
-            let flow = edge.flow.clone();
-            self.settle(&flow);
-        }
+        self.settle_last();
         // And what the consumer has taken.
         let taken = |on_device| match self.edges.last() {
             Some(edge) if edge.flow.on_device == on_device => edge.flow.bytes,

@@ -1,8 +1,10 @@
-//! Two pipelines side by side.
+//! Pipelines side by side.
 
+use crate::fault::{BoxError, Fault};
 use crate::item::Item;
-use crate::join::{Join2, joined2};
+use crate::join::{Join, Join2, joined, joined2};
 use crate::link::{Inlet, Outlet};
+use crate::options::Options;
 use crate::pipeline::Pipeline;
 use crate::stage::Stop;
 
@@ -14,6 +16,16 @@ where
     B: Send + 'static,
 {
     joined2("zip", left, right, Zip)
+}
+
+/// The n-th items of all pipelines made one by `pair`, until one of them ends. It has the id of the
+/// item of the first; of the options, `id` and `buffer` apply.
+pub(crate) fn zip_with<T: Send + 'static>(
+    pipelines: impl IntoIterator<Item = Pipeline<T>>,
+    options: Options,
+    pair: impl Fn(Vec<T>) -> Result<T, BoxError> + Send + 'static,
+) -> Pipeline<T> {
+    joined("zip", options, pipelines, ZipWith(pair))
 }
 
 struct Zip;
@@ -33,5 +45,29 @@ impl<A: Send + 'static, B: Send + 'static> Join2<A, B> for Zip {
             outlet.send_item(item).await?;
         }
         Ok(())
+    }
+}
+
+struct ZipWith<F>(F);
+
+impl<T, F> Join<T> for ZipWith<F>
+where
+    T: Send + 'static,
+    F: Fn(Vec<T>) -> Result<T, BoxError> + Send + 'static,
+{
+    async fn run(self, inlets: &mut [Inlet<T>], outlet: &mut Outlet<T>) -> Result<(), Stop> {
+        loop {
+            let (mut first, mut values) = (None, Vec::with_capacity(inlets.len()));
+            for inlet in inlets.iter_mut() {
+                let Some(item) = inlet.recv_item().await? else { return Ok(()) };
+                first.get_or_insert(item.id);
+                values.push(item.value);
+            }
+            let Some(id) = first else { return Ok(()) };
+            let paired = (self.0)(values);
+            let value =
+                paired.map_err(|error| Stop::Failed(Fault::error(error).on(id, None, 1)))?;
+            outlet.send_item(Item::new(id, value)).await?;
+        }
     }
 }

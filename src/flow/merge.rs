@@ -3,28 +3,58 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use crate::item::Item;
 use crate::join::{Join, joined};
 use crate::link::{Inlet, Outlet};
+use crate::options::Options;
 use crate::pipeline::Pipeline;
 use crate::stage::Stop;
 
 /// The items of all `pipelines` as they come, in no order between pipelines.
 pub fn merge<T: Send + 'static>(pipelines: impl IntoIterator<Item = Pipeline<T>>) -> Pipeline<T> {
-    joined("merge", pipelines, Merge)
+    together(Together::Arrival, pipelines, Options::default())
 }
 
 /// One item of each pipeline in turn. Those that end drop out; the order is the same every time.
 pub fn interleave<T: Send + 'static>(
     pipelines: impl IntoIterator<Item = Pipeline<T>>,
 ) -> Pipeline<T> {
-    joined("interleave", pipelines, Interleave)
+    together(Together::Turns, pipelines, Options::default())
 }
 
 /// All items of the first pipeline, then all of the next. They all run from the start: what comes
 /// early waits in its buffers.
 pub fn concat<T: Send + 'static>(pipelines: impl IntoIterator<Item = Pipeline<T>>) -> Pipeline<T> {
-    joined("concat", pipelines, Concat)
+    together(Together::Sequence, pipelines, Options::default())
+}
+
+/// In which order the items of several pipelines come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Together {
+    /// As they come.
+    #[default]
+    Arrival,
+    /// One of each in turn.
+    Turns,
+    /// All of the first, then all of the next.
+    Sequence,
+}
+
+/// The items of all `pipelines` in the order `how`; of the options, `id` and `buffer` apply.
+pub(crate) fn together<T: Send + 'static>(
+    how: Together,
+    pipelines: impl IntoIterator<Item = Pipeline<T>>,
+    options: Options,
+) -> Pipeline<T> {
+    match how {
+        Together::Arrival => joined("merge", options, pipelines, Merge),
+        Together::Turns => joined("interleave", options, pipelines, Interleave),
+        Together::Sequence => joined("concat", options, pipelines, Concat),
+    }
 }
 
 struct Merge;

@@ -13,6 +13,8 @@ mod tee;
 
 pub use batch::{Batch, Unbatch, batch, unbatch};
 pub use join::zip;
+pub(crate) use join::zip_with;
+pub(crate) use merge::{Together, together};
 pub use merge::{concat, interleave, merge};
 pub use permutation::Permutation;
 pub use repeat::{Repeat, repeat};

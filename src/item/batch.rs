@@ -5,6 +5,18 @@ use crate::running::Claim;
 use crate::store::zarr::Window;
 use crate::trace::Receipt;
 
+/// Batches that can't be made one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BesideError {
+    /// They have different numbers of windows.
+    #[error("a batch of {0} can't stand beside one of {1}: give all branches batches of one size")]
+    Lengths(usize, usize),
+    /// Two tensors have one name.
+    #[error("two tensors are called `{0}`: rename one of them")]
+    Name(String),
+}
+
 /// An ordered set of named tensors, whose outermost dimension counts the windows they came from.
 #[derive(Debug)]
 pub struct Batch {
@@ -58,6 +70,27 @@ impl Batch {
     /// Bytes of data.
     pub fn bytes(&self) -> u64 {
         self.tensors.iter().map(|tensor| tensor.spec().bytes()).sum()
+    }
+
+    /// The tensors of all `batches` in one, with the windows of the first.
+    ///
+    /// # Errors
+    /// They have different numbers of windows, or two tensors have one name.
+    pub fn beside(batches: Vec<Batch>) -> Result<Batch, BesideError> {
+        let mut all = batches.into_iter();
+        let (mut tensors, windows) = all.next().map(Batch::into_parts).unwrap_or_default();
+        for (more, of) in all.map(Batch::into_parts) {
+            if of.len() != windows.len() {
+                return Err(BesideError::Lengths(windows.len(), of.len()));
+            }
+            let is_there =
+                |tensor: &Tensor| tensors.iter().any(|t| t.spec().name == tensor.spec().name);
+            if let Some(tensor) = more.iter().find(|tensor| is_there(tensor)) {
+                return Err(BesideError::Name(tensor.spec().name.to_string()));
+            }
+            tensors.extend(more);
+        }
+        Ok(Batch::new(tensors, windows))
     }
 
     /// Its tensors and windows.

@@ -9,7 +9,7 @@ mod spec;
 mod tensor;
 mod weight;
 
-pub use batch::Batch;
+pub use batch::{Batch, BesideError};
 pub(crate) use buffer::size_class;
 pub use buffer::{Buffer, Pool, PoolStats};
 pub(crate) use id::mix;

@@ -3,6 +3,7 @@
 mod cast;
 mod normalize;
 mod pick;
+mod rename;
 
 pub(crate) use cast::cast_spec;
 pub use cast::{CastError, cast};
@@ -10,3 +11,5 @@ pub(crate) use normalize::not_normal;
 pub use normalize::{MeanStd, NormalizeError, Stats, normalize};
 pub use pick::{Pick, PickError, crop, flip};
 pub(crate) use pick::{Picked, has_dims, picked};
+pub(crate) use rename::renamed;
+pub use rename::{RenameError, rename};

@@ -118,6 +118,7 @@ fn stage(edge: &Edge) -> Value {
         "id": edge.id,
         "operator": edge.operator,
         "kind": edge.kind,
+        "after": edge.after,
         "yields": edge.yields.to_string(),
         "items": edge.flow.items,
         "item_bytes": edge.flow.bytes,

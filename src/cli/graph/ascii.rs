@@ -10,7 +10,7 @@ pub(super) fn draw(graph: &Graph, color: bool) -> String {
     let id = width(|stage| stage.outline.id.chars().count());
     let operation = width(|stage| stage.operation().chars().count());
     let mut out = format!("{name}\n\n");
-    for stage in stages {
+    for (n, stage) in stages.iter().enumerate() {
         let kind = stage.outline.kind;
         let mark = match &stage.ran {
             Some(ran) if ran.is_limit => "  ◀ the limit",
@@ -25,7 +25,13 @@ pub(super) fn draw(graph: &Graph, color: bool) -> String {
         for line in stage.lines() {
             out += &format!("  │   {line}\n");
         }
-        out += &format!("  ▼ {}\n", stage.yields());
+        // Of the branches that flow together, the last stands right above what they flow into.
+        out += &match graph.next(n).filter(|next| *next != n + 1) {
+            Some(next) => {
+                format!("  ╰─▶ {}, to `{}`\n\n", stage.yields(), stages[next].outline.id)
+            }
+            None => format!("  ▼ {}\n", stage.yields()),
+        };
     }
     out += &format!("{}\n", graph.you());
     if let Some(verdict) = verdict {

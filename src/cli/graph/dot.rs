@@ -23,7 +23,7 @@ pub(super) fn draw(graph: &Graph) -> String {
     }
     out += &format!("  you [label={}, shape=ellipse]\n", quoted(&graph.you()));
     for (n, stage) in graph.stages.iter().enumerate() {
-        let to = if n + 1 < graph.stages.len() { format!("s{}", n + 1) } else { "you".to_owned() };
+        let to = graph.next(n).map_or_else(|| "you".to_owned(), |next| format!("s{next}"));
         out += &format!("  s{n} -> {to} [label={}]\n", quoted(&stage.yields().to_string()));
     }
     out + "}\n"

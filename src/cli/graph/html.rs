@@ -7,13 +7,7 @@ const PAGE: &str = include_str!("page.html");
 
 pub(super) fn draw(graph: &Graph) -> String {
     let mut body = String::new();
-    for stage in &graph.stages {
-        body += &format!(
-            "{}<div class=\"edge\"><span>{}</span></div>\n",
-            card(stage),
-            escaped(&stage.yields().to_string())
-        );
-    }
+    body += &column(graph, graph.stages.len() - 1);
     body += &format!("<div class=\"you\">{}</div>\n", escaped(&graph.you()));
     if let Some(verdict) = &graph.verdict {
         body += &format!("<p class=\"verdict\">{}</p>\n<ul>{}</ul>\n", escaped(verdict), legend());
@@ -24,6 +18,30 @@ pub(super) fn draw(graph: &Graph) -> String {
     let (behind, after) = rest.split_once("{{BODY}}").expect("the page has a body");
     let name = escaped(&graph.name);
     [before, &name, between, &name, behind, &body, after].concat()
+}
+
+/// The chain that ends with stage `last`, below the columns of what flows into it.
+fn column(graph: &Graph, last: usize) -> String {
+    let before = |n: &usize| match graph.stages[*n].outline.after[..] {
+        [before] => Some(before),
+        _ => None,
+    };
+    let chain: Vec<usize> = std::iter::successors(Some(last), before).collect();
+    let mut out = String::new();
+    for n in chain.into_iter().rev() {
+        let stage = &graph.stages[n];
+        if let branches @ [_, _, ..] = &stage.outline.after[..] {
+            let columns = branches.iter().map(|&branch| column(graph, branch));
+            let columns = columns.map(|column| format!("<div>\n{column}</div>\n"));
+            out += &format!("<div class=\"branches\">\n{}</div>\n", columns.collect::<String>());
+        }
+        out += &format!(
+            "{}<div class=\"edge\"><span>{}</span></div>\n",
+            card(stage),
+            escaped(&stage.yields().to_string())
+        );
+    }
+    out
 }
 
 fn card(stage: &Stage) -> String {

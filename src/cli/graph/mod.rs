@@ -1,4 +1,4 @@
-//! `graph`: the chain of stages with the types between them; with a run, coloured by where its time
+//! `graph`: the stages with the types between them, branches where several sources flow together; with a run, coloured by where its time
 //! went.
 
 mod ascii;
@@ -153,6 +153,11 @@ impl Graph {
             verdict: report.map(|report| report.verdict.sentence.clone()),
             waited: report.map(|report| report.waited_share),
         }
+    }
+
+    /// The stage that takes what stage `n` yields; of the last one that is the consumer.
+    fn next(&self, n: usize) -> Option<usize> {
+        self.stages.iter().position(|stage| stage.outline.after.contains(&n))
     }
 
     /// What is said of the consumer.

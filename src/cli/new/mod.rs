@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Exit;
 use super::terminal::{note, out, say};
+use crate::definition::Catalog;
 
 /// The files of a crate; the first two have places that are filled in.
 const FILES: [(&str, &str); 6] = [
@@ -16,6 +17,9 @@ const FILES: [(&str, &str); 6] = [
     ("pipelines/first.yaml", include_str!("template/first.yaml")),
     ("tests/pipelines.rs", include_str!("template/pipelines.rs")),
 ];
+
+/// What the starter says that editors read.
+const SCHEMA: &str = "forebay.schema.json";
 
 const STARTER: &str = include_str!("template/starter.yaml");
 
@@ -35,7 +39,8 @@ pub(super) struct NewArgs {
     forebay: Option<PathBuf>,
 }
 
-/// Writes a pipeline to begin with: it runs as it is, and its comments say what each line is for
+/// Writes a pipeline to begin with: it runs as it is, and its comments say what each line is for; and
+/// beside it the schema that editors check it by
 ///
 /// Example: forebay init pipelines/mine.yaml && forebay run mine
 #[derive(clap::Args)]
@@ -69,7 +74,7 @@ pub(super) fn new(args: &NewArgs) -> Exit {
     }
 }
 
-pub(super) fn init(args: &InitArgs) -> Exit {
+pub(super) fn init(args: &InitArgs, catalog: &Catalog) -> Exit {
     let file = &args.file;
     let shown = file.display().to_string();
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -85,6 +90,16 @@ pub(super) fn init(args: &InitArgs) -> Exit {
     match write_new(file, &text) {
         Ok(()) => {
             out(&format!("{shown}\n"));
+            let schema = file.with_file_name(SCHEMA);
+            let shown_schema = schema.display();
+            // One that is there may know more operators.
+            if !schema.exists() {
+                if let Err(error) = write_new(&schema, &format!("{:#}\n", catalog.schema())) {
+                    say(&format!("error: {shown_schema} can't be made: {error}\n"));
+                    return Exit::Wrong;
+                }
+                out(&format!("{shown_schema}\n"));
+            }
             note(&format!("next:\n  forebay run {shown}\n"));
             Exit::Done
         }

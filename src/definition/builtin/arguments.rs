@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::definition::values::{DiskCache, Size};
-use crate::flow;
+use crate::flow::{self, Together};
 use crate::item::DType;
 use crate::ops::Stats;
 use crate::store::zarr::{
@@ -305,6 +305,35 @@ impl JsonSchema for ShuffleBy {
             "anyOf": [{ "enum": ["full", "chunks"] }, { "type": "integer", "minimum": 1 }]
         })
     }
+}
+
+/// The items of several named sources, which must be of one kind.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Merge {
+    /// The names of the sources, two at least: `merge: [era5, cmip]`.
+    pub(super) sources: Vec<String>,
+    /// `arrival` (as they come, in another order each time), `turns` (one of each in turn) or `sequence`
+    /// (all of the first, then all of the next). Default: `arrival`.
+    #[serde(default)]
+    pub(super) order: Together,
+}
+
+/// The n-th batches of several named sources, made one batch with the tensors of all and the windows of
+/// the first; it ends with the shortest of them.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Zip {
+    /// The names of the sources, two at least: `zip: [radar, era5]`.
+    pub(super) sources: Vec<String>,
+}
+
+/// Gives tensors other names.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rename {
+    /// New names by old ones, such as `{ t2m: era5_t2m }`.
+    pub(super) names: BTreeMap<String, String>,
 }
 
 /// Takes groups apart.

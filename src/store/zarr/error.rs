@@ -115,6 +115,11 @@ pub enum ZarrError {
         /// What there is instead.
         hint: String,
     },
+    /// Windows of a batch come from several sources.
+    #[error(
+        "windows of several sources can't share a batch: make batches of each before they flow together"
+    )]
+    Mixed,
     /// A window does not fit.
     #[error("the window in `{dim}` {why}")]
     Window {

@@ -131,13 +131,16 @@ impl Label for Encoded {
 /// All windows must come from one [`windows`](super::windows).
 ///
 /// # Errors
-/// The store failed. A chunk that is not there is no error: it holds the fill value.
+/// The store failed, or windows come from several. A chunk that is not there is no error: it holds the fill value.
 pub async fn fetch<W: Windows>(windows: W) -> Result<Encoded, ZarrError> {
     let windows = windows.into_windows();
     let Some(first) = windows.first() else {
         return Ok(Encoded { windows, chunks: Vec::new() });
     };
     let dataset = Arc::clone(&first.dataset);
+    if windows.iter().any(|window| !Arc::ptr_eq(&window.dataset, &dataset)) {
+        return Err(ZarrError::Mixed);
+    }
     let objects = plan(&dataset, &windows);
     // Calls begin in the order of their items, and what the first of them wants is asked for first.
     let turn = dataset.turns.fetch_add(1, Relaxed);
