@@ -229,7 +229,7 @@ fn a_store_that_fails_is_not_stormed() {
         let store = Store::open_with(&server.url, &options).expect("opens");
         let windows = zarr::windows(&store, &spec(&["t2m"], &[("time", 1)])).expect("windows");
         server.requests();
-        let fetch = io::map("fetch", zarr::fetch::<Window>).workers(16).on_error(on_error);
+        let fetch = io::map("fetch", zarr::fetch::<Window>).workers(64).on_error(on_error);
         let mut run = Pipeline::from(windows).then(fetch).run().expect("runs");
         let fault = run.by_ref().find_map(Result::err);
         let stats = run.stats();

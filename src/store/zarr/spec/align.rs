@@ -59,7 +59,7 @@ impl fmt::Display for Tolerance {
             // Coordinates in single precision are not exactly what people write.
             Tolerance::Number(number) => write!(f, "{}", *number as f32),
             Tolerance::Seconds(seconds) => {
-                let whole = |(_, unit): &&(&str, f64)| seconds % unit == 0.0;
+                let whole = |(_, unit): &&(&str, f64)| *seconds > 0.0 && seconds % unit == 0.0;
                 let (name, unit) = UNITS.iter().find(whole).unwrap_or(&UNITS[3]);
                 write!(f, "{}{name}", seconds / unit)
             }
@@ -129,7 +129,7 @@ mod tests {
         for wrong in ["", "h", "-1", "3 weeks", "nan"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
-        for text in ["3h", "90min", "2d", "7s", "0.25"] {
+        for text in ["3h", "90min", "2d", "7s", "0s", "0.25"] {
             assert_eq!(read(text).map(|read| read.to_string()), Ok(text.to_owned()));
         }
     }
