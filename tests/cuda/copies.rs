@@ -8,7 +8,7 @@ use forebay::ops::{MeanStd, Stats};
 use forebay::prelude::*;
 use forebay::trace::DeviceStats;
 
-use super::simulation::{Gpu, on_gpu};
+use super::simulation::{Gpu, comes_true, on_gpu};
 use super::support::{batch, batches, elements};
 
 #[test]
@@ -102,8 +102,9 @@ fn a_run_dropped_at_any_point_leaves_nothing_behind() {
                 run.next().unwrap().unwrap();
             }
             drop(run);
-            assert_eq!(device.host_pool().stats().lent_bytes, 0, "after {taken}");
-            assert_eq!(gpu.count("streams"), 0.0);
+            let lent = || device.host_pool().stats().lent_bytes;
+            assert!(comes_true(|| lent() == 0), "{} bytes after {taken}", lent());
+            assert!(comes_true(|| gpu.count("streams") == 0.0), "{}", gpu.count("streams"));
         }
         drop(device);
         gpu.check_clean();

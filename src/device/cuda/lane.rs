@@ -330,9 +330,10 @@ impl Lane for CudaLane {
 }
 
 impl Drop for CudaLane {
-    /// Waits for what is under way. Nobody is there any more to take an error.
+    /// Waits for the copies under way, which read memory of the host. Nobody is there any more to take an
+    /// error.
     fn drop(&mut self) {
-        let mut under_way = self.under_way.iter();
+        let mut under_way = self.under_way.iter().filter(|done| !done.uploads.is_empty());
         let answer = under_way.try_for_each(|under_way| under_way.until.reached(|| true));
         if let Err(error @ CudaError::NoAnswer { .. }) = answer {
             tracing::error!("stage `{}` ends without its GPU: {error}", self.worker.stage());
