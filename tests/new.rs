@@ -197,6 +197,10 @@ fn a_name_that_is_not_there_comes_with_those_that_are() {
         let expected = "did you mean `first`? `pipelines` has `first`, `second`";
         assert!(said.contains("can't read `frist`") && said.contains(expected), "{command} {said}");
     }
+    let said = told(&["test", "frist"]);
+    assert!(said.contains("did you mean `first`?"), "{said}");
+    let said = told(&["test", "second"]);
+    assert!(said.contains("write cases there"), "{said}");
     let said = told(&["check", "pipelines/secnd.yaml"]);
     assert!(said.contains("did you mean `pipelines/second.yml`?"), "{said}");
     let said = told(&["run", "quickstart"]);

@@ -268,3 +268,31 @@ fn fmt_keeps_named_sources() {
         assert_eq!(done.status.code(), Some(0), "{done:?}");
     }
 }
+
+/// The batch has the windows of the first source: what the stores of others say is not found there.
+#[test]
+fn statistics_of_what_was_zipped_or_renamed_are_not_guessed() {
+    let catalog = Catalog::builtin();
+    let told = |end: &str| {
+        let text = format!(
+            "version: 1\nsources:\n{}{}stages:\n  - zip: [a, b]\n{end}",
+            source("a", "[t2m]", ""),
+            source("b", "[u10]", "")
+        );
+        let survey = parse(&text, &[]).expect("right").survey(&catalog, true);
+        survey.map(drop).map_err(|problems| problems.render(false, 100))
+    };
+    let error = told("  - tensor.normalize: { stats: auto }\n").expect_err("of `u10`");
+    assert!(error.contains("what the store says of `u10` is not known behind `zip`"), "{error}");
+    let error = told(
+        "  - tensor.rename: { names: { t2m: x } }\n  - tensor.normalize: { stats: { t2m: { mean: 280, \
+         std: 20 }, u10: { mean: 0, std: 5 } } }\n",
+    )
+    .expect_err("of `x`");
+    assert!(error.contains("no mean and deviation are given for `x`"), "{error}");
+    let stats = "  - tensor.normalize: { stats: { t2m: { mean: 280, std: 20 }, u10: { mean: 0, std: 5 } } }\n";
+    told(stats).expect("they are given");
+    let error = told("  - tensor.rename: { names: { t2x: x } }\n").expect_err("no `t2x`");
+    assert!(error.contains("no tensor is called `t2x`"), "{error}");
+    assert!(error.contains("did you mean `t2m`?"), "{error}");
+}

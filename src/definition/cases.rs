@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
+use super::absent::instead;
 use super::check::only;
 use super::problem::{Problem, Problems};
 use super::tree::{self, Key, Node, Value};
@@ -106,8 +107,10 @@ pub(crate) fn cases(file: &Path) -> Result<Vec<Case>, Problems> {
     match std::fs::read_to_string(file) {
         Ok(text) => read(&text).map_err(|list| Problems::new(&shown, &Arc::from(text), list)),
         Err(error) => {
-            let problem = Problem::unreadable(&shown, error)
-                .help("write cases there: forebay explain forebay::case");
+            let definition = file.with_extension("").with_extension("yaml");
+            let other = instead(&definition).filter(|_| !definition.with_extension("yml").exists());
+            let help = "write cases there: forebay explain forebay::case".to_owned();
+            let problem = Problem::unreadable(&shown, error).help(other.unwrap_or(help));
             Err(Problems::new(&shown, &Arc::from(""), vec![problem]))
         }
     }

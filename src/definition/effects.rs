@@ -96,7 +96,7 @@ pub(super) fn normalize(where_: &str, stats: &Stats, before: &Flow) -> Result<Fl
             return Err(Misfit::new(message).at(["stats", name]).help("a deviation is not 0"));
         }
     }
-    for Outline { name, variable, dtype, has_stats, .. } in tensors {
+    for Outline { name, variable, dtype, has_stats, is_moved, .. } in tensors {
         if let Some(dtype) = dtype.filter(|dtype| !matches!(dtype, DType::F32 | DType::F64)) {
             let message =
                 format!("`{where_}.normalize` takes f32 and f64, but `{name}` comes as {dtype}");
@@ -104,11 +104,22 @@ pub(super) fn normalize(where_: &str, stats: &Stats, before: &Flow) -> Result<Fl
         }
         match stats {
             Stats::Given(given) if !given.contains_key(&**name) => {
-                if !given.contains_key(&**variable) {
+                if *is_moved || !given.contains_key(&**variable) {
+                    let variable = if *is_moved { name } else { variable };
                     let message = format!("no mean and deviation are given for `{name}`");
                     let help = format!("add `{variable}: {{ mean: ..., std: ... }}` to `stats`");
                     return Err(Misfit::new(message).at(["stats"]).help(help));
                 }
+            }
+            Stats::Auto if *is_moved => {
+                let message = format!(
+                    "what the store says of `{name}` is not known behind `zip` and `tensor.rename`"
+                );
+                let help = format!(
+                    "put `- {where_}.normalize` before them, or write `stats: {{ {name}: {{ mean: \
+                     ..., std: ... }} }}`"
+                );
+                return Err(Misfit::new(message).help(help));
             }
             Stats::Auto if *has_stats == Some(false) => {
                 let message = format!(
@@ -156,12 +167,7 @@ pub(super) fn rename(names: &BTreeMap<String, String>, before: &Flow) -> Result<
     for (outline, name) in tensors.iter_mut().zip(new) {
         if *outline.name != *name {
             // Its windows know it by its old name alone.
-            *outline = Outline {
-                name: name.as_str().into(),
-                variable: name.as_str().into(),
-                has_stats: Some(false),
-                ..outline.clone()
-            };
+            *outline = Outline { name: name.as_str().into(), is_moved: true, ..outline.clone() };
         }
     }
     Ok(after)

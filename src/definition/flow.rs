@@ -47,6 +47,8 @@ pub struct Outline {
     pub shape: Option<Vec<(Arc<str>, u64)>>,
     /// Whether its store says its mean and its deviation.
     pub(crate) has_stats: Option<bool>,
+    /// Whether its windows don't know it: it came from another source, or has another name.
+    pub(crate) is_moved: bool,
 }
 
 /// Why a stage cannot take what flows into it.
@@ -147,7 +149,8 @@ impl Outline {
     pub fn new(name: &str) -> Self {
         let (dtype, shape, has_stats) = (None, None, None);
         let variable = name.rsplit('/').next().unwrap_or(name);
-        Outline { name: name.into(), variable: variable.into(), dtype, shape, has_stats }
+        let is_moved = false;
+        Outline { name: name.into(), variable: variable.into(), dtype, shape, has_stats, is_moved }
     }
 
     /// Its bytes, if its type and its shape are known.

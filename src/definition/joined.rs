@@ -50,6 +50,7 @@ fn alike(one: &str, a: &mut [Outline], other: &str, b: &[Outline]) -> Result<(),
                 *n = (*n).max(*m);
             }
         }
+        a.is_moved |= b.is_moved;
         a.has_stats = a.has_stats.zip(b.has_stats).map(|(a, b)| a && b);
     }
     Ok(())
@@ -92,10 +93,6 @@ fn beside(a: &mut Vec<Outline>, other: &str, b: &[Outline]) -> Result<(), Misfit
             .help("write the same `batch` in all branches"));
     }
     // The batch keeps the windows of the first branch, where the attributes of others are not found.
-    a.extend(b.iter().map(|outline| Outline {
-        variable: outline.name.clone(),
-        has_stats: Some(false),
-        ..outline.clone()
-    }));
+    a.extend(b.iter().map(|outline| Outline { is_moved: true, ..outline.clone() }));
     Ok(())
 }
