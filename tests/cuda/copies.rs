@@ -41,30 +41,33 @@ fn every_batch_arrives_as_it_was_made() {
 
 #[test]
 fn memory_is_allocated_for_what_the_stages_hold_and_nobody_waits_for_a_stream() {
-    on_gpu("copies::memory_is_allocated_for_what_the_stages_hold_and_nobody_waits_for_a_stream", |gpu| {
-        gpu.set("copy_latency_s", 1e-3);
-        let device = cuda::open(0).unwrap();
-        let stream = device.stream().unwrap();
-        let as_device: Arc<dyn Device> = Arc::clone(&device) as _;
-        let mut run =
-            batches(as_device.host_pool(), 300).then(device::upload(&as_device)).run().unwrap();
-        for i in 0..300 {
-            let batch = run.next().unwrap().unwrap();
-            // Only the stream of the consumer waits for the copy.
-            let memory = batch.tensors()[0].memory().as_cuda().unwrap();
-            assert!(memory.on(&stream).unwrap().address() > 0);
-            if i == 100 {
-                gpu.set("steady", 1.0);
+    on_gpu(
+        "copies::memory_is_allocated_for_what_the_stages_hold_and_nobody_waits_for_a_stream",
+        |gpu| {
+            gpu.set("copy_latency_s", 1e-3);
+            let device = cuda::open(0).unwrap();
+            let stream = device.stream().unwrap();
+            let as_device: Arc<dyn Device> = Arc::clone(&device) as _;
+            let mut run =
+                batches(as_device.host_pool(), 300).then(device::upload(&as_device)).run().unwrap();
+            for i in 0..300 {
+                let batch = run.next().unwrap().unwrap();
+                // Only the stream of the consumer waits for the copy.
+                let memory = batch.tensors()[0].memory().as_cuda().unwrap();
+                assert!(memory.on(&stream).unwrap().address() > 0);
+                if i == 100 {
+                    gpu.set("steady", 1.0);
+                }
             }
-        }
-        gpu.set("steady", 0.0);
-        // Nothing was freed, so these are all that were ever allocated: one in the hands of the
-        // consumer, four in the buffer, one that the lane fills, three left to the GPU.
-        assert!(gpu.count("blocks") <= 9.0, "{}", gpu.count("blocks"));
-        drop(run);
-        drop((as_device, stream, device));
-        gpu.check_clean();
-    });
+            gpu.set("steady", 0.0);
+            // Nothing was freed, so these are all that were ever allocated: one in the hands of the
+            // consumer, four in the buffer, one that the lane fills, three left to the GPU.
+            assert!(gpu.count("blocks") <= 9.0, "{}", gpu.count("blocks"));
+            drop(run);
+            drop((as_device, stream, device));
+            gpu.check_clean();
+        },
+    );
 }
 
 #[test]
