@@ -9,6 +9,8 @@
 struct Readme;
 
 mod assembly;
+#[cfg(doctest)]
+mod guide;
 mod join;
 mod limits;
 mod nearest;

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::terminal::{out, out_json, say};
 use super::{Exit, Format};
-use crate::definition::{Catalog, Operator, suggest};
+use crate::definition::{Catalog, Operator, first_sentence, suggest};
 
 /// Lists the operators that a pipeline can be built of, or shows one with its arguments
 ///
@@ -81,7 +81,9 @@ pub(super) fn ops(args: &Args, catalog: &Catalog) -> Exit {
         Format::Text => {
             let width = shown.iter().map(|o| o.name().len()).max().unwrap_or(0);
             for operator in shown {
-                let first = operator.doc().lines().next().unwrap_or_default();
+                let paragraph = operator.doc().split("\n\n").next().unwrap_or_default();
+                let paragraph = paragraph.replace('\n', " ");
+                let first = first_sentence(&paragraph);
                 let types = operator.types().join(", ");
                 let (name, kind) = (operator.name(), operator.kind());
                 out(&format!("{name:width$}  {kind:6}  {first}\n{:width$}          {types}\n", ""));

@@ -15,9 +15,14 @@ impl Explanation {
     /// Its first sentence.
     pub(crate) fn summary(&self) -> String {
         let paragraph = self.text.split("\n\n").next().unwrap_or_default().replace('\n', " ");
-        let end = paragraph.find(". ").map_or(paragraph.len(), |at| at + 1);
-        paragraph[..end].to_owned()
+        first_sentence(&paragraph).to_owned()
     }
+}
+
+/// The first sentence of a text. Three dots end none.
+pub(crate) fn first_sentence(text: &str) -> &str {
+    let mut ends = text.match_indices(". ").filter(|(at, _)| !text[..*at].ends_with('.'));
+    ends.next().map_or(text, |(at, _)| &text[..=at])
 }
 
 /// All codes, in the order of their names.

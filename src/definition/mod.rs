@@ -41,7 +41,7 @@ pub(crate) use cases::{Case, Expect, cases};
 use catalog::{BuildError, Made};
 pub use catalog::{Catalog, Context, Operator};
 use check::{Checked, Step};
-pub(crate) use explain::{Explanation, explain, explanations};
+pub(crate) use explain::{Explanation, explain, explanations, first_sentence};
 pub use flow::{Flow, Misfit, Outline};
 pub(crate) use layout::laid_out;
 pub use outline::StageOutline;

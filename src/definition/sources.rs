@@ -278,7 +278,8 @@ impl Stages<'_> {
                 step.after.iter_mut().for_each(|after| *after += offset);
                 step
             }));
-            ends.push(self.steps.len() - 1);
+            // A source without stages is told of elsewhere, and there may be none before it.
+            ends.extend(self.steps.len().checked_sub(1));
         }
         ends
     }

@@ -103,17 +103,22 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
         write_to(&mut out, format_args!("stalled: {stall}\n"));
     }
     if stats.skipped > 0 {
-        write_to(&mut out, format_args!("{} items were skipped after errors\n", stats.skipped));
+        write_to(&mut out, format_args!("{} skipped after errors\n", items_were(stats.skipped)));
     }
     if stats.abandoned > 0 {
-        let n = stats.abandoned;
-        write_to(&mut out, format_args!("{n} items were under way and were abandoned\n"));
+        let items = items_were(stats.abandoned);
+        write_to(&mut out, format_args!("{items} under way and abandoned\n"));
     }
     write_to(
         &mut out,
         format_args!("order fingerprint {}\n", Fingerprint::from(stats.fingerprint)),
     );
     out
+}
+
+/// `1 item was`, `3 items were`.
+fn items_were(n: u64) -> String {
+    if n == 1 { "1 item was".to_owned() } else { format!("{n} items were") }
 }
 
 /// What a stage did on its device: `copied 1.2 GB in 12 batches, 8.1 ms each, 12.3 GB/s`.

@@ -271,8 +271,14 @@ impl<W: Work> Desk<W> {
         }
     }
 
+    /// What the item `seq`, whose call failed for good, does to the run: nothing more if it was given
+    /// up at its deadline.
+    pub(super) fn judge_call(&self, seq: u64, fault: Fault, span: &CallSpan<'_>) -> Done<W::Out> {
+        if self.floor.lock().claim(seq) { self.judge(fault, span) } else { Done::Nothing }
+    }
+
     /// What an item that failed for good, in a call that is told in `span`, does to the run.
-    pub(super) fn judge(&self, fault: Fault, span: &CallSpan<'_>) -> Done<W::Out> {
+    fn judge(&self, fault: Fault, span: &CallSpan<'_>) -> Done<W::Out> {
         let meter = &self.site.meter;
         let fault = fault.at(&meter.id);
         let OnError::Skip { max, log } = &self.rules.on_error else {

@@ -303,6 +303,13 @@ impl<W: Work> Floor<W> {
         due
     }
 
+    /// Whether the worker of the item `seq` says what its failed call does to the run: not if the item
+    /// was given up at its deadline. If so, it is no longer watched: an item is judged once.
+    pub(super) fn claim(&mut self, seq: u64) -> bool {
+        self.watches.retain(|watch| watch.seq != seq);
+        !self.late.contains(&seq)
+    }
+
     /// A worker vanished in the middle of a call.
     pub(super) fn break_down(&mut self, fault: Fault) {
         self.fault = Some((self.head, fault.clone()));

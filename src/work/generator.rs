@@ -108,7 +108,7 @@ pub(super) async fn run_generator<W: Work>(
         };
         let fault = fault.on(generator.id, generator.name.clone(), 1);
         meter.failed(&fault);
-        break Some(Ok(desk.judge(fault, &span)));
+        break Some(Ok(desk.judge_call(seq, fault, &span)));
     };
     meter.under_way[worker].end();
     if !made.is_empty() {

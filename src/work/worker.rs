@@ -257,7 +257,7 @@ async fn run_call<W: Work>(
             let entry = Entry { seq, id, attempt: attempt + 1, bytes, value };
             Outcome::Again(entry, Instant::now() + pause)
         }
-        _ => Outcome::Done(desk.judge(fault, &span)),
+        _ => Outcome::Done(desk.judge_call(seq, fault, &span)),
     }
 }
 

@@ -256,6 +256,29 @@ fn items_that_take_too_long_can_be_left_out_or_tried_again() {
     assert_eq!(outcome(pipeline.run().expect("runs")).0, [0]);
 }
 
+/// Its deadline and its call's return both tell that it failed.
+#[test]
+fn an_item_that_takes_too_long_is_left_out_once() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("late.jsonl");
+        let policy = OnError::Skip { max: SkipLimit::Count(12), log: Some(log.clone()) };
+        let (source, _) = numbers(12);
+        let how = How::workers(2).timeout(Duration::from_millis(2)).on_error(policy);
+        let pipeline = map_of(source, kind, how, move |x: u64| async move {
+            match tokio::runtime::Handle::try_current() {
+                Ok(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(_) => pause(Duration::from_millis(10)),
+            }
+            Ok::<_, Never>(x)
+        });
+        let (items, fault) = outcome(pipeline.run().expect("runs"));
+        assert!(fault.is_none() && items.is_empty(), "{kind}: {fault:?}");
+        let text = std::fs::read_to_string(&log).expect("written");
+        assert_eq!(text.lines().count(), 12, "{kind}:\n{text}");
+    }
+}
+
 /// The clock covers the call alone: a stopped consumer times nothing out.
 #[test]
 fn waiting_for_room_is_no_timeout() {

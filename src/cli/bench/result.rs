@@ -120,8 +120,12 @@ pub(super) fn text(found: &Bench) -> String {
     let width = found.settings.iter().map(|s| s.shown().chars().count()).max().unwrap_or(0);
     let best = found.settings.iter().map(|s| median(&s.items_per_s)).fold(0.0, f64::max);
     let runs = found.settings.first().map_or(0, |setting| setting.items_per_s.len());
+    let measured = match runs {
+        1 => "one run".to_owned(),
+        _ => format!("the median of {runs} runs"),
+    };
     let mut out = format!(
-        "{}: the median of {runs} runs, [least, most]\n\n{:width$}  {:>8}  {:18}  {:>9}  {:>7}  {:>8}  \
+        "{}: {measured}, [least, most]\n\n{:width$}  {:>8}  {:18}  {:>9}  {:>7}  {:>8}  \
          {:>8}  limit\n",
         found.pipeline, "", "items/s", "", "bytes/s", "of best", "you wait", "memory",
     );

@@ -1,0 +1,7 @@
+//! The Rust of the guide in `docs/`, which is compiled and run as doctests.
+
+#[doc = include_str!("../docs/src/gpu.md")]
+struct Gpu;
+
+#[doc = include_str!("../docs/src/rust.md")]
+struct Rust;
