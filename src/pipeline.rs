@@ -177,7 +177,7 @@ impl<T: Send + 'static> Pipeline<T> {
         self.number(&mut node);
         check(&node, stage.can_retry(), &mut self.problems);
         let head = match self.head {
-            Head::Index(index) if stage.needs_groups() && index.groups().is_none() => {
+            Head::Index(index) if stage.needs_groups() && !index.is_grouped() => {
                 self.problems.push(PlanError::NeedsGroups(node.id.clone()));
                 let source = index_flow(index, self.nodes[0].clone());
                 Head::Flow(stage_flow(source, stage, node.clone()))

@@ -51,12 +51,18 @@ fn compiled(
     if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
 }
 
-#[test]
-fn a_new_crate_compiles_runs_and_passes_its_tests() {
+/// A folder with a new crate, and what was said of it.
+fn acme() -> (tempfile::TempDir, Output) {
     let folder = tempfile::tempdir().expect("a folder");
     let checkout = env!("CARGO_MANIFEST_DIR");
     let done = forebay(&["new", "acme", "--forebay", checkout], folder.path());
     assert_eq!(done.status.code(), Some(0), "{done:?}");
+    (folder, done)
+}
+
+#[test]
+fn a_new_crate_compiles_runs_and_passes_its_tests() {
+    let (folder, done) = acme();
     assert!(text(&done.stdout).contains("acme/src/lib.rs\n"), "{done:?}");
     let root = folder.path().join("acme");
 
@@ -69,7 +75,10 @@ fn a_new_crate_compiles_runs_and_passes_its_tests() {
     let forebay_is = |dependency: &&Value| dependency["name"] == "forebay";
     let dependencies = package["dependencies"].as_array().expect("a list");
     let forebay_at = &dependencies.iter().find(forebay_is).expect("Forebay")["path"];
-    assert_eq!((&package["name"], forebay_at), (&"acme".into(), &checkout.into()));
+    assert_eq!(
+        (&package["name"], forebay_at),
+        (&"acme".into(), &env!("CARGO_MANIFEST_DIR").into())
+    );
 
     // Which build of serde and schemars the library has is not to be seen from outside.
     let library = &builds("forebay")[0];
@@ -169,10 +178,7 @@ fn a_schema_that_is_there_is_left_as_it_is() {
 /// What a file names, its editor looks for.
 #[test]
 fn no_pipeline_of_a_new_crate_names_a_schema_that_is_not_there() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let checkout = env!("CARGO_MANIFEST_DIR");
-    let done = forebay(&["new", "acme", "--forebay", checkout], folder.path());
-    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let (folder, _) = acme();
     let pipelines = folder.path().join("acme/pipelines");
     let first = std::fs::read_to_string(pipelines.join("first.yaml")).expect("written");
     let names = first.lines().any(|line| line.starts_with("# yaml-language-server:"));

@@ -81,9 +81,7 @@ pub(super) fn ops(args: &Args, catalog: &Catalog) -> Exit {
         Format::Text => {
             let width = shown.iter().map(|o| o.name().len()).max().unwrap_or(0);
             for operator in shown {
-                let paragraph = operator.doc().split("\n\n").next().unwrap_or_default();
-                let paragraph = paragraph.replace('\n', " ");
-                let first = first_sentence(&paragraph);
+                let first = first_sentence(operator.doc());
                 let types = operator.types().join(", ");
                 let (name, kind) = (operator.name(), operator.kind());
                 out(&format!("{name:width$}  {kind:6}  {first}\n{:width$}          {types}\n", ""));

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
+use super::Pools;
 use super::any::{AnyPipeline, FlowType, Same};
 use super::args;
 use super::builtin;
@@ -27,16 +28,14 @@ pub struct Context {
     pub pool: Pool,
     /// The seed of this stage: a function of the run's seed and the stage's id.
     pub seed: u64,
-    pub(super) store_pools: std::sync::Arc<parking_lot::Mutex<Vec<Pool>>>,
+    /// Those of the run.
+    pub(super) pools: Pools,
 }
 
 impl Context {
     /// Counts the buffers of `pool` in the run's report.
     pub fn report_pool(&self, pool: &Pool) {
-        let mut pools = self.store_pools.lock();
-        if !pools.iter().any(|other| other.is(pool)) {
-            pools.push(pool.clone());
-        }
+        self.pools.add(pool);
     }
 }
 

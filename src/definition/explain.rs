@@ -14,15 +14,15 @@ pub(crate) struct Explanation {
 impl Explanation {
     /// Its first sentence.
     pub(crate) fn summary(&self) -> String {
-        let paragraph = self.text.split("\n\n").next().unwrap_or_default().replace('\n', " ");
-        first_sentence(&paragraph).to_owned()
+        first_sentence(self.text)
     }
 }
 
-/// The first sentence of a text. Three dots end none.
-pub(crate) fn first_sentence(text: &str) -> &str {
-    let mut ends = text.match_indices(". ").filter(|(at, _)| !text[..*at].ends_with('.'));
-    ends.next().map_or(text, |(at, _)| &text[..=at])
+/// The first sentence of a text, in one line. Three dots end none.
+pub(crate) fn first_sentence(text: &str) -> String {
+    let paragraph = text.split("\n\n").next().unwrap_or_default().replace('\n', " ");
+    let mut ends = paragraph.match_indices(". ").filter(|(at, _)| !paragraph[..*at].ends_with('.'));
+    ends.next().map_or(paragraph.as_str(), |(at, _)| &paragraph[..=at]).to_owned()
 }
 
 /// All codes, in the order of their names.

@@ -2,12 +2,10 @@
 //! they take.
 
 use super::flow::Flow;
+use crate::device::UNDER_WAY;
 use crate::limits;
 use crate::options::{Options, Ordered};
 use crate::stage::Kind;
-
-/// Batches that each lane of an upload has left to its device, which reads them.
-const COPIED: u64 = 2;
 
 /// What a stage holds at most.
 pub(super) struct Holds {
@@ -64,7 +62,7 @@ impl Holds {
         let uploads = after.on_device && !before.on_device;
         let behind = if uploads {
             // What its lanes have in hand, and what the device still reads.
-            let read = COPIED.saturating_mul(workers);
+            let read = (UNDER_WAY as u64).saturating_mul(workers);
             self.add(
                 before,
                 times(before.bytes, fit(turn).saturating_add(read).min(all.saturating_sub(calls))),

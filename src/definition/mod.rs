@@ -286,8 +286,7 @@ impl Definition {
     ) -> Result<AnyPipeline, Problems> {
         let operator = catalog.get(&step.key.text).expect("checked against this catalogue");
         let seed = stage_seed(self.checked.run.seed, step.own_id());
-        let context =
-            Context { pool: pools.decoded.clone(), seed, store_pools: Arc::clone(&pools.others) };
+        let context = Context { pool: pools.decoded.clone(), seed, pools: pools.clone() };
         let made = Made {
             key: &step.key,
             node: &step.node,

@@ -65,10 +65,7 @@ pub(super) fn pinned(steps: &[Step], catalog: &Catalog) -> Vec<Option<Pinned>> {
     let mut lasts: Vec<Vec<usize>> = Vec::with_capacity(steps.len());
     for (until, step) in steps.iter().enumerate() {
         let last: Vec<_> = step.after.iter().flat_map(|&at| lasts[at].clone()).collect();
-        let Some(operator) = catalog.get(&step.key.text) else {
-            lasts.push(last);
-            continue;
-        };
+        let operator = catalog.get(&step.key.text).expect("checked against this catalogue");
         let device = operator.copies_to.as_ref();
         let device = device.and_then(|device| device(&step.key, &step.node, operator.main));
         // What is between them changes batches where they are.

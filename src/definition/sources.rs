@@ -57,11 +57,11 @@ pub(super) fn lists<'a>(
     lists
 }
 
-/// The names that `merge` or `zip` takes.
-fn names(arguments: &Node) -> &[Node] {
+/// The names that `merge` or `zip` takes, if it has a list of them.
+fn names(arguments: &Node) -> Option<&[Node]> {
     match &arguments.get("sources").unwrap_or(arguments).value {
-        Value::List(nodes) => nodes,
-        _ => &[],
+        Value::List(nodes) => Some(nodes),
+        _ => None,
     }
 }
 
@@ -136,13 +136,12 @@ impl Stages<'_> {
             ));
         }
         let nodes = names(arguments);
-        if let ([] | [_], Value::List(_)) =
-            (nodes, &arguments.get("sources").unwrap_or(arguments).value)
-        {
+        if let Some([] | [_]) = nodes {
             let message = format!("`{}` takes two named sources at least", key.text);
             let problem = Problem::new("forebay::sources", message, &key.place, "here");
             problems.push(problem.help(format!("write `- {}: [a, b]`", key.text)));
         }
+        let nodes = nodes.unwrap_or_default();
         let taken: Vec<_> = nodes.iter().map(|node| self.take(node, key, problems)).collect();
         let form = self.form_of(operator, key, nodes, &taken, problems);
         self.before = match operator.forms.iter().find_map(|form| form.yields) {
@@ -273,13 +272,13 @@ impl Stages<'_> {
         let mut ends = Vec::new();
         for &at in taken {
             let offset = self.steps.len();
-            let steps = std::mem::take(&mut self.named[at].steps).into_iter();
-            self.steps.extend(steps.map(|mut step| {
+            let steps = std::mem::take(&mut self.named[at].steps);
+            // It has none if all of them are wrong, which was told.
+            ends.extend(steps.len().checked_sub(1).map(|last| offset + last));
+            self.steps.extend(steps.into_iter().map(|mut step| {
                 step.after.iter_mut().for_each(|after| *after += offset);
                 step
             }));
-            // A source without stages is told of elsewhere, and there may be none before it.
-            ends.extend(self.steps.len().checked_sub(1));
         }
         ends
     }

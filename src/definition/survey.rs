@@ -115,7 +115,7 @@ impl<'a> Surveyor<'a> {
             (None, None) => Flow::default(),
         };
         let options = form.options.clone().overridden_by(step.options.clone());
-        self.lint(step, &options, branches, &flow);
+        self.lint(step, &options, (before, branches), &flow);
         let Holds { items, host: memory, device: device_memory } =
             self.holds(operator.kind, &options, before, &flow);
         self.held.push(items);
@@ -148,15 +148,20 @@ impl<'a> Surveyor<'a> {
         })
     }
 
-    fn lint(&mut self, step: &Step, options: &Options, branches: &[Flow], after: &Flow) {
+    fn lint(
+        &mut self,
+        step: &Step,
+        options: &Options,
+        (before, branches): (&Flow, &[Flow]),
+        after: &Flow,
+    ) {
         let all = &self.checked.steps;
         if step.key.text == "zip" {
             lint::zip(step, all, branches, &mut self.problems);
         }
         let previous = step.after.first().map(|&at| &all[at]).filter(|_| step.after.len() == 1);
         let steps = lint::Steps { step, previous };
-        let before = branches.first().cloned().unwrap_or_default();
-        lint::stage(&steps, options, (&before, after), &mut self.problems);
+        lint::stage(&steps, options, (before, after), &mut self.problems);
     }
 
     /// What a stage and its buffer hold at most.

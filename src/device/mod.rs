@@ -46,6 +46,9 @@ pub trait Device: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// How many batches a lane has under way on its device: while one is copied, the next waits there.
+pub(crate) const UNDER_WAY: usize = 2;
+
 /// What one device worker works with: its own queue of copies and kernels.
 pub trait Lane: Send + 'static {
     /// Copies a batch to the device. The batch's memory goes back to its pool once it was read.

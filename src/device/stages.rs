@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Device, DeviceBatch, FilePart, Kernel, Lane, Transform, with};
+use super::{Device, DeviceBatch, FilePart, Kernel, Lane, Transform, UNDER_WAY, with};
 use crate::fault::{BoxError, Result};
 use crate::item::{Batch, DType};
 use crate::ops::{Pick, Stats};
@@ -75,8 +75,8 @@ pub fn read(
     device: &Arc<dyn Device>,
 ) -> Staged<impl Work<In = FilePart, Out = DeviceBatch> + use<>> {
     let device = Arc::clone(device);
-    // For what the host reads: one in hand and two that the device still copies.
-    let pool = device.host_pool().ring(3);
+    // For what the host reads: one in hand and those that the device still copies.
+    let pool = device.host_pool().ring(1 + UNDER_WAY);
     with(move |worker: &Worker| device.open_lane(worker))
         .map("read", move |lane: &mut Box<dyn Lane>, _, part| lane.read(&part, &pool))
         .buffer(2)

@@ -118,13 +118,14 @@ impl<T: Send + 'static> Stage for Shuffle<T> {
 
 fn shuffled<T: 'static>(items: Index<T>, how: How, seed: u64) -> Index<T> {
     let len = items.len();
-    let order = match (how, items.groups()) {
+    let order = match how {
         // With one item to a group there is nothing to keep together.
-        (How::Groups(mixed), Some(groups)) if groups.count() < len => {
-            Some(GroupOrder::new(groups, mixed.unwrap_or(groups.mixed()), seed))
-        }
-        (How::Blocks(block), _) => Some(GroupOrder::new(&Groups::new([(len, block)]), 1, seed)),
-        (How::Full | How::Groups(_), _) => None,
+        How::Groups(mixed) => items
+            .groups()
+            .filter(|groups| groups.count() < len)
+            .map(|groups| GroupOrder::new(groups, mixed.unwrap_or(groups.mixed()), seed)),
+        How::Blocks(block) => Some(GroupOrder::new(&Groups::new([(len, block)]), 1, seed)),
+        How::Full => None,
     };
     match order {
         Some(order) => items.select(len, move |i| order.get(i)),

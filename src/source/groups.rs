@@ -232,7 +232,23 @@ impl GroupOrder {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+
+    /// Where in `order` each group of `groups` begins and ends, all of whose items come once.
+    fn spans(groups: &Groups, order: &GroupOrder, what: &str) -> BTreeMap<u64, (usize, usize)> {
+        let items: Vec<_> = (0..groups.len()).map(|i| order.get(i)).collect();
+        let mut sorted = items.clone();
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..groups.len()), "{what}");
+        let mut spans = BTreeMap::new();
+        for (at, item) in items.iter().enumerate() {
+            spans.entry(groups.of(*item)).or_insert((at, at)).1 = at;
+        }
+        assert_eq!(spans.len() as u64, groups.count(), "{what}");
+        spans
+    }
 
     #[test]
     fn every_item_comes_once_and_groups_stay_together() {
@@ -249,19 +265,10 @@ mod tests {
             let groups = Groups::beginning(axes.clone());
             for mixed in [1, 2, 5, 1000] {
                 let order = GroupOrder::new(&groups, mixed, 7);
-                let items: Vec<_> = (0..groups.len()).map(|i| order.get(i)).collect();
-                let mut sorted = items.clone();
-                sorted.sort_unstable();
-                assert!(sorted.into_iter().eq(0..groups.len()), "{axes:?} {mixed}");
                 // A group is left for good once `mixed` others have been begun after it.
-                let mut open = std::collections::BTreeMap::new();
-                for (at, item) in items.iter().enumerate() {
-                    let seen = open.entry(groups.of(*item)).or_insert((at, at));
-                    seen.1 = at;
-                }
-                assert_eq!(open.len() as u64, groups.count());
+                let spans = spans(&groups, &order, &format!("{axes:?} {mixed}"));
                 let most = axes.iter().map(|(_, per, _)| per).product::<u64>() * mixed;
-                assert!(open.values().all(|(first, last)| (last - first) as u64 <= most));
+                assert!(spans.values().all(|(first, last)| (last - first) as u64 <= most));
             }
         }
     }
@@ -276,20 +283,15 @@ mod tests {
             let each = axes.iter().map(|(n, ..)| n).product::<u64>();
             assert_eq!(groups.len(), each * left.len() as u64);
             let order = GroupOrder::new(&groups, mixed, 7);
-            let items: Vec<_> = (0..groups.len()).map(|i| order.get(i)).collect();
-            let mut sorted = items.clone();
-            sorted.sort_unstable();
-            assert!(sorted.into_iter().eq(0..groups.len()), "{axes:?} {mixed}");
-            let mut open = std::collections::BTreeMap::new();
-            for (at, item) in items.iter().enumerate() {
-                open.entry(groups.of(*item)).or_insert((at, at)).1 = at;
-            }
-            assert_eq!(open.len() as u64, groups.count());
+            let spans = spans(&groups, &order, &format!("{axes:?} {mixed}"));
             // Never more than `mixed` at a time have begun and have not ended.
             let under_way = |at: &usize| {
-                open.values().filter(|(first, last)| (first..=last).contains(&at)).count() as u64
+                spans.values().filter(|(first, last)| (first..=last).contains(&at)).count() as u64
             };
-            assert!((0..items.len()).all(|at| under_way(&at) <= mixed), "{axes:?} {mixed}");
+            assert!(
+                (0..groups.len() as usize).all(|at| under_way(&at) <= mixed),
+                "{axes:?} {mixed}"
+            );
         }
     }
 

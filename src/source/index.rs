@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::Groups;
 use crate::fault::Fault;
@@ -17,13 +17,19 @@ use crate::stage::{Source, Stop};
 /// So many items are computed before the others on the thread get a turn.
 const CHUNK: u64 = 64;
 
+type MakeGroups = Box<dyn FnOnce() -> Groups + Send>;
+
 /// Items that can be computed by position in constant time.
 pub struct Index<T> {
     len: u64,
     get: Arc<dyn Fn(u64) -> T + Send + Sync>,
-    groups: Option<Arc<Groups>>,
+    groups: Option<Arc<LazyLock<Groups, MakeGroups>>>,
     /// The items of an epoch, if their order differs from epoch to epoch.
     epochs: Option<Arc<dyn Fn(u64) -> Index<T> + Send + Sync>>,
+}
+
+fn check_all(len: u64, groups: &Groups) {
+    assert_eq!(len, groups.len(), "the groups are those of all items");
 }
 
 impl<T> Clone for Index<T> {
@@ -49,8 +55,24 @@ impl<T> Index<T> {
     /// # Panics
     /// If the groups are those of another number of items.
     pub fn grouped(self, groups: Groups) -> Self {
-        assert_eq!(self.len, groups.len(), "the groups are those of all items");
-        Index { groups: Some(Arc::new(groups)), ..self }
+        check_all(self.len, &groups);
+        self.grouped_by(|| groups)
+    }
+
+    /// The same with groups of all items that are found out when something first asks for them.
+    pub(crate) fn grouped_by(self, groups: impl FnOnce() -> Groups + Send + 'static) -> Self {
+        let len = self.len;
+        let groups: MakeGroups = Box::new(move || {
+            let groups = groups();
+            check_all(len, &groups);
+            groups
+        });
+        Index { groups: Some(Arc::new(LazyLock::new(groups))), ..self }
+    }
+
+    /// Whether there are groups of items that are best visited together.
+    pub(crate) fn is_grouped(&self) -> bool {
+        self.groups.is_some()
     }
 
     /// `len` of these items (some may come several times), of which the i-th is the one at
@@ -105,7 +127,7 @@ impl<T> Index<T> {
 
     /// The groups of items that are best visited together, if there are any.
     pub fn groups(&self) -> Option<&Groups> {
-        self.groups.as_deref()
+        self.groups.as_ref().map(|groups| &***groups)
     }
 }
 

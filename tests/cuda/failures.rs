@@ -1,11 +1,12 @@
 //! A GPU that is not there, is too old, has no memory left, or fails in the middle.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay::device::cuda;
 use forebay::prelude::*;
 
+use super::log;
 use super::simulation::{Gpu, comes_true, on_gpu, on_gpu_of, on_gpu_with};
 use super::support::batches;
 
@@ -155,26 +156,11 @@ fn a_gpu_that_never_answers_ends_the_run_and_keeps_what_it_may_use() {
     });
 }
 
-static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-/// What was logged, kept.
-struct Log;
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        LOG.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn a_gpu_that_never_answers_does_not_hold_up_the_end_of_a_run() {
     let name = "failures::a_gpu_that_never_answers_does_not_hold_up_the_end_of_a_run";
     on_gpu(name, |gpu| {
-        tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log).init();
+        log::keep();
         let (cuda, device) = silent(gpu, HOUR, SHORT);
         let pipeline = batches(device.host_pool(), 100).then(device::upload(&device));
         let mut run = pipeline.then(device::download()).run().unwrap();
@@ -182,7 +168,7 @@ fn a_gpu_that_never_answers_does_not_hold_up_the_end_of_a_run() {
             run.next().unwrap().unwrap();
         }
         run.close();
-        let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+        let log = log::kept();
         let told = "stage `upload` ends without its GPU: cuda:0 has not answered for 0.";
         assert!(log.contains(told), "{log}");
         // Whatever is dropped now is left to the GPU, and nobody waits.

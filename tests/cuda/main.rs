@@ -10,6 +10,7 @@
 mod copies;
 mod definitions;
 mod failures;
+mod log;
 mod reads;
 mod simulation;
 mod support;

@@ -1,13 +1,14 @@
 //! Tensors that go from a file to the GPU.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use forebay::device::FilePart;
 #[cfg(feature = "cufile")]
 use forebay::device::cuda::{self, Argument};
 use forebay::prelude::*;
 
+use super::log;
 #[cfg(not(feature = "cufile"))]
 use super::simulation::on_gpu;
 #[cfg(feature = "cufile")]
@@ -49,27 +50,12 @@ fn read(path: &Path, stride: u64, head: u64, device: &Arc<dyn Device>) {
     assert_eq!(seen, 24);
 }
 
-static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-/// What was logged, kept.
-struct Log;
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        LOG.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Everything arrives, read by the host; says why, once.
 fn the_host_reads(name: &str, stride: u64, head: u64, why: &str) {
-    tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log).init();
+    log::keep();
     let device = device::named("cuda:0").unwrap();
     read(&file(name, stride, head), stride, head, &device);
-    let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+    let log = log::kept();
     let told = "stage `read`: the host reads for the GPU (no GPUDirect): ";
     assert_eq!(log.matches(told).count(), 1, "{log}");
     assert!(log.contains(why), "{log}");

@@ -23,7 +23,7 @@ pub(super) fn draw(graph: &Graph) -> String {
     }
     out += &format!("  you [label={}, shape=ellipse]\n", quoted(&graph.you()));
     for (n, stage) in graph.stages.iter().enumerate() {
-        let to = graph.next(n).map_or_else(|| "you".to_owned(), |next| format!("s{next}"));
+        let to = graph.target(n);
         out += &format!("  s{n} -> {to} [label={}]\n", quoted(&stage.yields().to_string()));
     }
     out + "}\n"

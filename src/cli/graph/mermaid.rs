@@ -16,7 +16,7 @@ pub(super) fn draw(graph: &Graph) -> String {
     }
     out += &format!("  you([\"{}\"])\n", escaped(&graph.you()));
     for (n, stage) in graph.stages.iter().enumerate() {
-        let to = graph.next(n).map_or_else(|| "you".to_owned(), |next| format!("s{next}"));
+        let to = graph.target(n);
         out += &format!("  s{n} -->|\"{}\"| {to}\n", escaped(&stage.yields().to_string()));
     }
     for state in State::ALL {

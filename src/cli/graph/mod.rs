@@ -1,5 +1,5 @@
-//! `graph`: the stages with the types between them, branches where several sources flow together; with a run, coloured by where its time
-//! went.
+//! `graph`: the stages with the types between them, in branches where several sources flow together;
+//! with a run, coloured by where its time went.
 
 mod ascii;
 mod dot;
@@ -158,6 +158,11 @@ impl Graph {
     /// The stage that takes what stage `n` yields; of the last one that is the consumer.
     fn next(&self, n: usize) -> Option<usize> {
         self.stages.iter().position(|stage| stage.outline.after.contains(&n))
+    }
+
+    /// The box that stage `n` points to.
+    fn target(&self, n: usize) -> String {
+        self.next(n).map_or_else(|| "you".to_owned(), |next| format!("s{next}"))
     }
 
     /// What is said of the consumer.

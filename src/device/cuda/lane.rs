@@ -11,16 +11,13 @@ use super::memory::CudaMemory;
 use super::reader::Reader;
 use super::{Cuda, kernel};
 use crate::device::transform::{Kernel, NotHere, Transform, applies};
-use crate::device::{DeviceBatch, DeviceTensor, FilePart, Lane};
+use crate::device::{DeviceBatch, DeviceTensor, FilePart, Lane, UNDER_WAY};
 use crate::fault::Result;
 use crate::item::{Batch, Buffer, DType, Pool, Spec, Tensor};
 use crate::ops::Picked;
 use crate::stage::Worker;
 use crate::store::zarr::Window;
 use crate::trace::DeviceMeter;
-
-/// How many batches a lane has under way on the GPU: while one is copied, the next waits there.
-const UNDER_WAY: usize = 2;
 
 pub(super) struct CudaLane {
     cuda: Arc<Cuda>,

@@ -131,7 +131,8 @@ impl Label for Encoded {
 /// All windows must come from one [`windows`](super::windows).
 ///
 /// # Errors
-/// The store failed, or windows come from several. A chunk that is not there is no error: it holds the fill value.
+/// The store failed, or windows come from several. A chunk that is not there is no error: it holds the
+/// fill value.
 pub async fn fetch<W: Windows>(windows: W) -> Result<Encoded, ZarrError> {
     let windows = windows.into_windows();
     let Some(first) = windows.first() else {

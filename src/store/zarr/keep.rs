@@ -41,23 +41,18 @@ impl Kept {
     /// How the windows that are kept group, if those of all windows do so along `axes`: how many there
     /// are, in groups of how many, and how many there are in the first one.
     pub(super) fn groups(&self, axes: &[(u64, u64, u64)], of: &[Axis]) -> Groups {
-        let mut steps = vec![1; of.len()];
-        for axis in (1..of.len()).rev() {
-            steps[axis - 1] = steps[axis] * of[axis].count;
-        }
+        let steps = steps(of);
         let is_other = |axis: &usize| self.others.contains(&(of[*axis].count, steps[*axis]));
         let (others, chosen): (Vec<_>, Vec<_>) = (0..of.len()).partition(is_other);
+        let along = |of: &[usize]| Groups::beginning(of.iter().map(|axis| axes[*axis]));
+        let by_mask = along(&chosen);
         let group = |place: u64| {
-            chosen.iter().fold(0, |group, axis| {
-                let (count, per, first) = axes[*axis];
-                let at = self.places[place as usize] / steps[*axis] % count;
-                // The first group may have fewer.
-                let number = if at < first { 0 } else { (at - first) / per + u64::from(first > 0) };
-                group * (count + 1) + number
-            })
+            let number = self.places[place as usize];
+            by_mask.of(chosen.iter().fold(0, |item, axis| {
+                item * of[*axis].count + number / steps[*axis] % of[*axis].count
+            }))
         };
-        let others = others.into_iter().map(|axis| axes[axis]);
-        Groups::beginning(others).choosing(self.places.len() as u64, group)
+        along(&others).choosing(self.places.len() as u64, group)
     }
 
     /// Whether the window `number`, among all of the dataset's, is kept.
@@ -88,10 +83,7 @@ impl Kept {
         }
         let cut = cut(&mask.variables[0].dims, &shape)?;
         let along = |axis: usize| cut.along.iter().any(|along| along.axis == Some(axis));
-        let mut steps = vec![1; axes.len()];
-        for axis in (1..axes.len()).rev() {
-            steps[axis - 1] = steps[axis] * axes[axis].count;
-        }
+        let steps = steps(axes);
         let (chosen, others): (Vec<_>, Vec<_>) = (0..axes.len()).partition(|axis| along(*axis));
         let count = chosen.iter().try_fold(1, |n: u64, axis| n.checked_mul(axes[*axis].count));
         let count = count.filter(|count| *count <= PLACES_MAX);
@@ -128,6 +120,15 @@ impl Kept {
         let len = others.iter().map(|(count, _)| count).product::<u64>() * places.len() as u64;
         Ok(Kept { places, others, len })
     }
+}
+
+/// What a step along each axis adds to the number of a window.
+fn steps(axes: &[Axis]) -> Vec<u64> {
+    let mut steps = vec![1; axes.len()];
+    for axis in (1..axes.len()).rev() {
+        steps[axis - 1] = steps[axis] * axes[axis].count;
+    }
+    steps
 }
 
 /// How many values hit, before each place of an array: any block is counted by looking at its

@@ -1,6 +1,9 @@
 //! Which entry of another store is read for each entry of the sample's: the one whose coordinate is
 //! nearest. Gives positions and distances; reads nothing but coordinates.
 
+use std::cmp::Ordering;
+use std::sync::Arc;
+
 use super::coordinate::{Coordinate, Entries};
 use super::spec::Tolerance;
 
@@ -10,7 +13,7 @@ pub(super) struct Nearest {
     here: Coordinate,
     there: Coordinate,
     /// For each entry of the sample's store.
-    pub(super) at: Vec<u64>,
+    pub(super) at: Arc<[u64]>,
     /// How far away that is.
     apart: Vec<f64>,
     most: f64,
@@ -66,8 +69,8 @@ impl Nearest {
         };
         let found: Option<Vec<_>> = values.iter().map(find).collect();
         let found = found.ok_or("one of them has no coordinates")?;
-        let (at, apart) = found.into_iter().unzip();
-        Ok(Nearest { here, there, at, apart, most, farthest: String::new() })
+        let (at, apart): (Vec<_>, _) = found.into_iter().unzip();
+        Ok(Nearest { here, there, at: at.into(), apart, most, farthest: String::new() })
     }
 
     /// Refuses entries that are read but whose nearest one is too far away.
@@ -78,11 +81,8 @@ impl Nearest {
         for entry in entries.start..entries.end {
             let entry = entry as usize % self.at.len().max(1);
             let apart = self.apart[entry];
-            // Not the other way around, as it may be NaN.
-            if !matches!(
-                apart.partial_cmp(&most),
-                Some(std::cmp::Ordering::Less | std::cmp::Ordering::Equal)
-            ) {
+            // It may be NaN.
+            if apart.partial_cmp(&most).is_none_or(Ordering::is_gt) {
                 return Err(format!(
                     "the nearest to {} is {}, {} away, and at most {} is allowed: read less with \
                      `select`, or give a larger `tolerance`",
@@ -126,14 +126,15 @@ mod tests {
     #[test]
     fn each_entry_has_its_nearest_one_whichever_way_they_run() {
         let here = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
-        let found = |there: &[f64]| nearest(&here, there, false, None).map(|found| found.at);
+        let found =
+            |there: &[f64]| nearest(&here, there, false, None).map(|found| found.at.to_vec());
         assert_eq!(found(&[0.0, 3.0]), Ok(vec![0, 0, 1, 1, 1, 1]));
         assert_eq!(found(&[4.0, 0.0]), Ok(vec![1, 1, 1, 0, 0, 0]), "of two the lower one");
         assert_eq!(found(&[5.4, 4.4, 3.4, 2.4, 1.4, 0.4]), Ok(vec![5, 4, 3, 2, 1, 0]));
         assert_eq!(found(&[-9.0, 2.0, 90.0]), Ok(vec![1, 1, 1, 1, 1, 1]));
         assert!(found(&[]).is_err() && found(&[1.0]).is_err());
         let one = nearest(&here, &[1.0], false, Some(4.0)).expect("near enough");
-        assert_eq!((one.at, &*one.farthest), (vec![0; 6], "4"));
+        assert_eq!((one.at.to_vec(), &*one.farthest), (vec![0; 6], "4"));
     }
 
     #[test]
@@ -141,7 +142,7 @@ mod tests {
         let here = [-180.0, -90.0, -1.0, 0.0, 90.0, 179.0, 359.0];
         let there = [0.0, 60.0, 120.0, 180.0, 240.0, 300.0];
         let found = nearest(&here, &there, true, None).expect("near enough");
-        assert_eq!(found.at, [3, 4, 0, 0, 1, 3, 0]);
+        assert_eq!(*found.at, [3, 4, 0, 0, 1, 3, 0]);
         assert_eq!(found.farthest, "30");
     }
 

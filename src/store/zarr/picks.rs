@@ -26,7 +26,7 @@ pub(super) struct Picks {
 impl Picks {
     /// Those of a variable with chunks of `chunk` entries, for windows of `size` entries.
     pub(super) fn new(nearest: &Nearest, chunk: u64, size: u64) -> Self {
-        let at: Arc<[u64]> = nearest.at.as_slice().into();
+        let at = Arc::clone(&nearest.at);
         let (mut changes, mut longest, mut run) = (vec![0_u64], 0, 0);
         for (i, entry) in at.iter().enumerate() {
             let is_new = i > 0 && entry / chunk != at[i - 1] / chunk;

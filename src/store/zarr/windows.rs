@@ -21,13 +21,13 @@ use crate::store::Store;
 /// The store or its metadata can't be read, or the windows do not fit the variables.
 pub fn windows(store: &Store, spec: &WindowsSpec) -> Result<Indexed<Window>, ZarrError> {
     let dataset = Arc::new(Dataset::open(store, spec)?);
-    let (len, groups) = (dataset.windows(), dataset.groups());
+    let (len, of) = (dataset.windows(), Arc::clone(&dataset));
     let window = move |i| {
         let number = dataset.number(i);
         let ticket = dataset.announce(number).map(Arc::new);
         Window { ticket, dataset: Arc::clone(&dataset), number }
     };
-    Ok(source::index("windows", Index::new(len, window).grouped(groups)))
+    Ok(source::index("windows", Index::new(len, window).grouped_by(move || of.groups())))
 }
 
 /// Coordinates to read: one window into the variables of a dataset. Cheap to clone.

@@ -54,11 +54,16 @@ impl Answer {
 
 impl Context {
     /// Whether the GPU has answered, as far as is known: only then may memory be freed.
-    pub(in crate::device::cuda) fn answers(&self) -> bool {
+    pub(super) fn answers(&self) -> bool {
         self.check_answers().is_ok()
     }
 
-    /// The same as an error.
+    /// Whether what the GPU has may be freed now: it answers, and the driver takes the call.
+    pub(super) fn may_free(&self) -> bool {
+        self.answers() && self.bind().is_ok()
+    }
+
+    /// The same as [`answers`](Self::answers), as an error.
     pub(in crate::device::cuda) fn check_answers(&self) -> Result<(), CudaError> {
         let mut missing = self.answer.missing.lock();
         let Some((event, waited)) = &*missing else { return Ok(()) };

@@ -50,7 +50,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if self.context.answers() && self.context.bind().is_ok() {
+        if self.context.may_free() {
             // SAFETY: allocated once; freeing waits for all work that could use it.
             ended("freeing memory", unsafe { result::free_sync(self.at) });
         }
@@ -104,7 +104,7 @@ impl HostMemory for Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.context.answers() && self.context.bind().is_ok() {
+        if self.context.may_free() {
             // SAFETY: allocated once, and nobody refers to it any more.
             ended("unpinning memory", unsafe { result::free_host(self.at.as_ptr().cast()) });
         }

@@ -113,7 +113,7 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if self.context.answers() && self.context.bind().is_ok() {
+        if self.context.may_free() {
             // SAFETY: loaded once; the driver waits for kernels that run.
             ended("unloading kernels", unsafe { result::module::unload(self.raw) });
         }

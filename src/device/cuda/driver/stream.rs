@@ -165,7 +165,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if !self.borrowed && self.context.answers() && self.context.bind().is_ok() {
+        if !self.borrowed && self.context.may_free() {
             // SAFETY: made once. The driver ends what the stream was told before it frees it.
             ended("closing a stream", unsafe { result::stream::destroy(self.raw) });
         }

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, Deserializer, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::written::{self, text_or_number};
 
 /// How the entries of another store are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -78,31 +79,7 @@ impl Serialize for Tolerance {
 
 impl<'de> Deserialize<'de> for Tolerance {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Distance;
-        impl Visitor<'_> for Distance {
-            type Value = Tolerance;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a distance, such as `3h` for times or 0.25 for others")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Tolerance, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Tolerance, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Tolerance, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Tolerance, E> {
-                self.visit_str(&number.to_string())
-            }
-        }
-        deserializer.deserialize_any(Distance)
+        text_or_number(deserializer, "a distance, such as `3h` for times or 0.25 for others")
     }
 }
 
@@ -112,7 +89,7 @@ impl JsonSchema for Tolerance {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "number"] })
+        written::schema()
     }
 }
 

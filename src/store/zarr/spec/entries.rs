@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, Deserializer, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::written::{self, text_or_number};
 
 /// Entries from one to another, which is not among them: `0..8760`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,32 +102,10 @@ impl Serialize for Labels {
 
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = Labels;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("coordinates, such as `-60..60`, `2019-01-01..2019-12-31` or `500`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Labels, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            // A year or a level is a number in YAML.
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Labels, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Labels, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Labels, E> {
-                self.visit_str(&number.to_string())
-            }
-        }
-        deserializer.deserialize_any(Text)
+        text_or_number(
+            deserializer,
+            "coordinates, such as `-60..60`, `2019-01-01..2019-12-31` or `500`",
+        )
     }
 }
 
@@ -136,7 +115,7 @@ impl JsonSchema for Labels {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "number"] })
+        written::schema()
     }
 }
 

@@ -4,6 +4,7 @@ mod align;
 mod by_dim;
 mod entries;
 mod split;
+mod written;
 
 use std::collections::BTreeMap;
 use std::fmt;
