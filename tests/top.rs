@@ -227,6 +227,15 @@ fn a_run_that_does_not_answer_is_told() {
 
 /// A pipeline whose fetch never comes to an end, so that only the second signal ends the process.
 #[test]
+fn a_folder_that_others_may_enter_is_told() {
+    let place = Place::new();
+    std::fs::create_dir(place.sockets()).expect("made");
+    std::fs::set_permissions(place.sockets(), std::fs::Permissions::from_mode(0o755)).expect("set");
+    let told = told(&place.top(&[]));
+    assert!(told.contains("no run goes on") && told.contains("`chmod 700` it"), "{told}");
+}
+
+#[test]
 fn a_second_interrupt_removes_the_socket() {
     let place = Place::new();
     let run = place.run("twice", &[]);

@@ -17,7 +17,7 @@ use self::client::Client;
 use super::Exit;
 use super::terminal::{out_json, say};
 use crate::definition::duration;
-use crate::trace::control::folder::{Socket, sockets};
+use crate::trace::control::folder::{Socket, refused, sockets};
 use crate::trace::control::protocol::{Request, What};
 
 #[derive(clap::Args)]
@@ -101,18 +101,23 @@ fn chosen(wanted: Option<&str>) -> Result<Client, String> {
         (0, _) if all.is_empty() && !silent.is_empty() => {
             Err(silent.into_iter().map(silence).collect::<Vec<_>>().join("\n"))
         }
-        (0, _) if all.is_empty() => {
-            Err("no run goes on that this user could look at: start one with \
-                                         `forebay run PIPELINE`, or in Rust with \
-                                         `forebay::trace::serve`"
-                .to_owned())
-        }
+        (0, _) if all.is_empty() => Err(nothing_to_look_at()),
         (0, Some(wanted)) => Err(format!("no run is `{wanted}`; these go on:\n{all}")),
         _ => Err(format!(
             "several runs go on: say which, by the number of its process\n{}",
             listed(&runs)
         )),
     }
+}
+
+fn nothing_to_look_at() -> String {
+    let mut lines = vec![
+        "no run goes on that this user could look at: start one with `forebay run PIPELINE`, or in \
+         Rust with `forebay::trace::serve`"
+            .to_owned(),
+    ];
+    lines.extend(refused().into_iter().map(|why| format!("not looked into: {why}")));
+    lines.join("\n")
 }
 
 /// Whether nobody answered in time, as when the process is stopped.

@@ -78,6 +78,13 @@ pub(crate) fn sockets() -> Vec<Socket> {
     sockets
 }
 
+/// Why folders that are there are not looked into, a line each.
+pub(crate) fn refused() -> Vec<String> {
+    let refusals = candidates().into_iter().filter_map(|folder| is_ours(&folder).err());
+    let there = refusals.filter(|error| error.kind() != io::ErrorKind::NotFound);
+    there.map(|error| error.to_string()).collect()
+}
+
 fn socket(path: &Path) -> Option<Socket> {
     let pid = path.file_name()?.to_str()?.strip_suffix(".sock")?.split('-').next()?;
     let pid: u32 = pid.parse().ok()?;

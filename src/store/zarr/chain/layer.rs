@@ -124,6 +124,10 @@ fn decompress_zstd(from: &[u8], to: &mut [u8]) -> Result<usize, String> {
     let decompressed = CONTEXT.with_borrow_mut(|context| context.decompress(to, from));
     decompressed.map_err(|code| match zstd_safe::get_error_name(code) {
         "Destination buffer is too small" => too_long(most),
+        "Src size is incorrect" => {
+            format!("its {} bytes are cut short, or more follow", from.len())
+        }
+        "Unknown frame descriptor" => "it does not begin as a zstd frame does".to_owned(),
         name => name.to_owned(),
     })
 }
@@ -202,6 +206,8 @@ mod tests {
         let bomb = [0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0];
         let error = layer(Plain::Zstd, 4096).undo(&bomb, &mut [0; 4096]).expect_err("refused");
         assert!(error.contains("claims 1099511627776 bytes"), "{error}");
+        let foreign = layer(Plain::Zstd, 4096).undo(&[0; 32], &mut [0; 4096]);
+        assert_eq!(foreign, Err("it does not begin as a zstd frame does".to_owned()));
         let mut blosc = [0; 16];
         blosc[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(check_blosc(&blosc, 4096).is_err());
@@ -237,6 +243,14 @@ mod tests {
             );
             assert!(layer.undo(&[], &mut [0; 16]).is_err(), "empty");
         }
+    }
+
+    #[test]
+    fn a_zstd_frame_that_is_cut_short_is_told_as_such() {
+        let frame = unsized_frame(&[7; 4096]);
+        let cut = layer(Plain::Zstd, 4096).undo(&frame[..frame.len() - 2], &mut [0; 4096]);
+        let bytes = frame.len() - 2;
+        assert_eq!(cut, Err(format!("its {bytes} bytes are cut short, or more follow")));
     }
 
     /// A zstd frame whose header does not say how much it holds.
