@@ -3,9 +3,8 @@
 #
 #     benches/gpu.sh [OUT]        writes OUT/gpu.jsonl (default: target/gpu)
 #
-# What runs anywhere is not repeated here: `cargo test --test cuda` has it, on a simulated GPU. Where
-# PyTorch is installed and FOREBAY_STORE names the store of the first workload of `benches/bed.rs`, its
-# loader with pin_memory=True is measured beside ours.
+# What runs anywhere is not repeated here: `cargo test --test cuda` has it, on a simulated GPU. A comparison
+# with PyTorch's pin_memory=True loader is not in it yet.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-target/gpu}
