@@ -225,7 +225,6 @@ fn a_run_that_does_not_answer_is_told() {
     assert_eq!(place.top(&["--once"]).status.code(), Some(0));
 }
 
-/// A pipeline whose fetch never comes to an end, so that only the second signal ends the process.
 #[test]
 fn a_folder_that_others_may_enter_is_told() {
     let place = Place::new();
@@ -235,6 +234,7 @@ fn a_folder_that_others_may_enter_is_told() {
     assert!(told.contains("no run goes on") && told.contains("`chmod 700` it"), "{told}");
 }
 
+/// A pipeline whose fetch never comes to an end, so that only the second signal ends the process.
 #[test]
 fn a_second_interrupt_removes_the_socket() {
     let place = Place::new();
