@@ -4,7 +4,8 @@
 //! cargo run --release --example own_kernel
 //! ```
 //!
-//! The source is compiled by NVIDIA's NVRTC when the stage starts; without a GPU the program says so.
+//! The source is compiled by NVIDIA's NVRTC before the run reads anything; without a GPU the program says
+//! so.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a program for a terminal")]
 
@@ -35,11 +36,9 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         ..WindowsSpec::default()
     };
     let celsius = Kernel {
-        name: "shift".to_owned(),
-        source: SOURCE.to_owned(),
         variables: vec!["t2m".to_owned()],
         numbers: vec![-273.15],
-        block: 256,
+        ..Kernel::new("shift", SOURCE)
     };
     let run = Pipeline::from(zarr::windows(&store, &spec)?)
         .then(flow::batch(4))

@@ -6,10 +6,11 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use tracing::Instrument as _;
 
 use crate::engine::Engine;
-use crate::fault::Fault;
+use crate::fault::{Fault, PlanError};
 use crate::limits::{self, WORKERS_MAX};
 use crate::link::End;
 use crate::link::{Inlet, Outlet, link};
@@ -29,9 +30,44 @@ pub(crate) struct Assembly {
     pub(crate) cores: usize,
     /// New ids of stages whose pipelines are being joined with others, innermost last.
     pub(crate) renamed: Vec<BTreeMap<String, String>>,
+    /// Where a source begins whose items are computed by position.
+    first: u64,
+    /// They begin once all stages are ready.
+    tasks: Vec<BoxFuture<'static, ()>>,
+    /// The first stage that is not.
+    refused: Option<PlanError>,
 }
 
 impl Assembly {
+    pub(crate) fn new(engine: Arc<Engine>, cores: usize, first: u64) -> Self {
+        let (renamed, tasks, refused) = (Vec::new(), Vec::new(), None);
+        Assembly { engine, cores, renamed, first, tasks, refused }
+    }
+
+    /// Lets the stages run, unless one of them is not ready: then nothing was read.
+    pub(crate) fn begin(self) -> Result<(), PlanError> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
+        }
+        self.tasks.into_iter().for_each(|task| drop(self.engine.spawn(task)));
+        Ok(())
+    }
+
+    /// Asks a stage whether it is ready.
+    fn ask<S: Stage>(&mut self, stage: &S, id: &str) {
+        if self.refused.is_some() {
+            return;
+        }
+        let answer = std::panic::catch_unwind(AssertUnwindSafe(|| stage.ready()));
+        let fault = match answer {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => Fault::error(error),
+            Err(panic) => Fault::panic(panic),
+        };
+        let fault = fault.at(id);
+        self.refused = Some(PlanError::NotReady(fault.to_string()));
+    }
+
     /// The consumer's place, which shows in no table.
     pub(crate) fn you(&self) -> Arc<Site> {
         let (you, engine) = (Arc::clone(&self.engine.you), Arc::clone(&self.engine));
@@ -52,11 +88,12 @@ impl Assembly {
     fn link<T: Send + 'static>(&self, from: &Arc<Site>, to: &Arc<Site>) -> (Outlet<T>, Inlet<T>) {
         let (outlet, inlet) = link(from.options.buffer.unwrap_or_default(), from, to);
         self.engine.metered(&from.meter, outlet.core(), &to.meter);
+        from.open_account();
         (outlet, inlet)
     }
 
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.engine.spawn(task);
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(Box::pin(task));
     }
 }
 
@@ -83,13 +120,17 @@ pub(crate) fn source_flow<S: Source>(source: S, node: Node) -> Build<S::Item> {
 }
 
 pub(crate) fn index_flow<T: Send + 'static>(index: Index<T>, node: Node) -> Build<T> {
-    source_flow(crate::source::Indexed::new(node.id.clone(), index), node)
+    Box::new(move |assembly, to| {
+        let source = crate::source::Indexed::new(node.id.clone(), index).beginning(assembly.first);
+        source_flow(source, node)(assembly, to)
+    })
 }
 
 pub(crate) fn stage_flow<S: Stage>(before: Build<S::In>, stage: S, node: Node) -> Build<S::Out> {
     Box::new(move |assembly, to| {
         // The site is made after those before it, so that reports have the pipeline's order.
         let slot = Deferred::new(assembly, node);
+        assembly.ask(&stage, &slot.site.meter.id);
         let inlet = before(assembly, &slot.site);
         let (outlet, next) = slot.link(assembly, to);
         let site = slot.site;
@@ -123,7 +164,9 @@ impl Deferred {
         }
         let meter = Arc::new(meter);
         let engine = Arc::clone(&assembly.engine);
-        Deferred { site: Arc::new(Site::new(meter, node.options, engine)) }
+        let mut site = Site::new(meter, node.options, engine);
+        site.by_position = node.kind == Kind::Source && node.by_position;
+        Deferred { site: Arc::new(site) }
     }
 
     pub(crate) fn link<T: Send + 'static>(

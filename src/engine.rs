@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::metered::{Metered, unaccounted};
+use crate::budget::Budget;
 use crate::fault::Fault;
 use crate::item::{Fingerprint, ItemId};
 use crate::pipeline::{RunSettings, TraceRule};
@@ -47,6 +48,8 @@ pub(crate) struct Engine {
     /// Stops the sources; what is under way is delivered.
     pub(crate) stop: CancellationToken,
     pub(crate) consumer: Consumer,
+    /// What the items may take together, if that is bounded.
+    pub(crate) budget: Option<Arc<Budget>>,
     /// What the consumer's end of the last link counts: items that were never asked for.
     pub(crate) you: Arc<Meter>,
     started: Instant,
@@ -79,6 +82,8 @@ pub(crate) struct Consumer {
     /// The most that was told of it so far.
     told_ns: AtomicU64,
     pub(crate) fingerprint: AtomicU64,
+    /// Items that were received in the runs that this one goes on from.
+    pub(crate) before: AtomicU64,
     /// Since when it has been waiting, in nanoseconds from the start plus one; 0 if it is not.
     pub(crate) waiting_since_ns: AtomicU64,
 }
@@ -103,6 +108,7 @@ impl Engine {
             cancel: CancellationToken::new(),
             stop: CancellationToken::new(),
             consumer: Consumer::default(),
+            budget: settings.memory.map(|most| Arc::new(Budget::new(most))),
             you: {
                 let you = Meter::new(YOU.to_owned(), Kind::Flow, 1, started);
                 if let Some(trace) = settings.trace {
@@ -374,6 +380,7 @@ impl Engine {
             items: self.consumer.items.load(Relaxed),
             bytes: self.consumer.bytes.load(Relaxed),
             fingerprint: self.consumer.fingerprint.load(Relaxed),
+            before: self.consumer.before.load(Relaxed),
             waited: self.waited(now),
             read: stages
                 .iter()
@@ -385,6 +392,7 @@ impl Engine {
             stages,
             unaccounted: if *self.gone.lock() { unaccounted(&metered) } else { 0 },
             process: self.process.zip(Process::now()).map(|(then, now)| now.since(&then)),
+            memory: self.budget.as_ref().map(|budget| budget.stats()),
             stalls: self.stalls(),
         }
     }

@@ -253,6 +253,14 @@ pub enum PlanError {
          it"
     )]
     NeedsGroups(String),
+    /// A stage was added to a pipeline that goes on from a position.
+    #[error(
+        "a pipeline goes on from a position as a whole: call `resume` behind `{0}`, right before `run`"
+    )]
+    Resumed(String),
+    /// A stage can't begin; nothing was read.
+    #[error("{0}")]
+    NotReady(String),
     /// The machine refused something that a run needs.
     #[error("could not start the run: {0}")]
     Machine(String),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::assembly::{Assembly, Build, Deferred, guarded, record};
+use crate::entering::Entering;
 use crate::fault::PlanError;
 use crate::limits::check;
 use crate::link::{Inlet, Outlet};
@@ -12,8 +13,15 @@ use crate::pipeline::{Node, Pipeline, RunSettings, free_id, node};
 use crate::site::Site;
 use crate::stage::{Kind, Stop};
 
+/// What a stage says that takes from several pipelines.
+pub(crate) const SEVERAL: Entering =
+    Entering::Beginning("takes from several pipelines, each of which is elsewhere");
+
 /// What becomes of several pipelines of one type.
 pub(crate) trait Join<T>: Send + 'static {
+    /// Where a run can go on behind it.
+    const ENTERING: Entering = SEVERAL;
+
     fn run(
         self,
         inlets: &mut [Inlet<T>],
@@ -70,11 +78,12 @@ impl Splice {
 
     fn finish<T: Send + 'static>(
         mut self,
-        name: &str,
+        (name, entering): (&str, Entering),
         options: Options,
         build: impl FnOnce(&mut Assembly, &Arc<Site>, Node) -> Inlet<T> + Send + 'static,
     ) -> Pipeline<T> {
         let mut node = node::<T>(name, Kind::Flow, options);
+        node.entering = entering;
         match free_id(&self.nodes, &node) {
             Some(id) => node.id = id,
             None => self.problems.push(PlanError::Duplicate(node.id.clone())),
@@ -87,15 +96,15 @@ impl Splice {
 }
 
 /// Joins pipelines of one type; of the options, `id` and `buffer` apply.
-pub(crate) fn joined<T: Send + 'static>(
+pub(crate) fn joined<T: Send + 'static, J: Join<T>>(
     name: &str,
     options: Options,
     pipelines: impl IntoIterator<Item = Pipeline<T>>,
-    join: impl Join<T>,
+    join: J,
 ) -> Pipeline<T> {
     let mut splice = Splice::default();
     let builds: Vec<_> = pipelines.into_iter().map(|pipeline| splice.take(pipeline)).collect();
-    splice.finish(name, options, move |assembly, to, node| {
+    splice.finish((name, J::ENTERING), options, move |assembly, to, node| {
         let slot = Deferred::new(assembly, node);
         let mut inlets: Vec<_> =
             builds.into_iter().map(|build| build(assembly, &slot.site)).collect();
@@ -125,7 +134,7 @@ where
 {
     let mut splice = Splice::default();
     let (left, right) = (splice.take(left), splice.take(right));
-    splice.finish(name, Options::default(), move |assembly, to, node| {
+    splice.finish((name, SEVERAL), Options::default(), move |assembly, to, node| {
         let slot = Deferred::new(assembly, node);
         let (mut left, mut right) = (left(assembly, &slot.site), right(assembly, &slot.site));
         let (mut outlet, next) = slot.link(assembly, to);

@@ -9,6 +9,7 @@
 struct Readme;
 
 mod assembly;
+mod budget;
 #[cfg(doctest)]
 mod guide;
 mod join;
@@ -20,6 +21,11 @@ pub mod stage;
 pub mod options;
 
 pub mod running;
+
+pub mod checkpoint;
+pub mod entering;
+pub mod position;
+mod tracker;
 
 pub mod fault;
 
@@ -57,7 +63,9 @@ pub type Never = std::convert::Infallible;
 
 /// What most programs need: `use forebay::prelude::*`.
 pub mod prelude {
+    pub use crate::checkpoint::{Checkpoint, Every};
     pub use crate::device::{Device, DeviceBatch};
+    pub use crate::entering::Entering;
     pub use crate::fault::{Fault, PlanError};
     pub use crate::item::{Batch, DType, Pool, Tensor};
     pub use crate::link::{Inlet, Outlet};
@@ -65,6 +73,7 @@ pub mod prelude {
         Buffer, OnError, Options, Ordered, Rate, Retry, RetryOn, SkipLimit, Workers,
     };
     pub use crate::pipeline::Pipeline;
+    pub use crate::position::Position;
     pub use crate::running::{Handle, Running};
     pub use crate::source::{self, Index};
     pub use crate::stage::{Kind, Source, Stage, Stop, Worker};

@@ -1,20 +1,25 @@
 //! The plan: a source and a chain of stages. Inert until it is run.
 
+mod settings;
+
 use std::any::type_name;
 use std::fmt;
-use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+
+pub use settings::{RunSettings, StallRule, TraceRule};
 
 use crate::assembly::{Assembly, Build, index_flow, source_flow, stage_flow};
 use crate::engine::Engine;
+use crate::entering::{Entering, Entry, STREAM};
 use crate::fault::PlanError;
 use crate::limits::check;
 use crate::options::Options;
+use crate::position::{Position, ResumeError};
 use crate::running::Running;
-use crate::source::Index;
+use crate::source::{Groups, Index};
 use crate::stage::{Kind, Source, Stage};
+use crate::tracker::Tracker;
 
 /// A pipeline that yields items of type `T`: a plan that does nothing until [`run`](Self::run).
 ///
@@ -35,6 +40,8 @@ pub struct Pipeline<T> {
     nodes: Vec<Node>,
     problems: Vec<PlanError>,
     settings: RunSettings,
+    /// Where its runs go on, if not at the beginning.
+    position: Option<Position>,
 }
 
 /// What the pipeline ends in so far.
@@ -61,87 +68,12 @@ pub struct Node {
     pub by_position: bool,
     /// Whether its workers make calls.
     pub(crate) makes_calls: bool,
+    /// Where it can be entered, unless it is computed by position.
+    pub(crate) entering: Entering,
+    /// What decides its order.
+    pub(crate) decides: String,
     /// Tells nodes that two pipelines share from those that look alike.
     pub(crate) number: u64,
-}
-
-/// What holds for a whole run.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct RunSettings {
-    /// The pipeline's name in reports.
-    pub name: String,
-    /// Cores that cpu stages may use. Default: all of up to 4, else three quarters, because a
-    /// loader that takes every core delays the launches on the device that it feeds.
-    pub cores: Option<usize>,
-    /// Threads of the I/O runtime. Default: the cores, at most 4.
-    pub io_threads: Option<usize>,
-    /// What happens when nothing moves. Default: after 10 s a warning says what is waited for.
-    pub stall: StallRule,
-    /// Remembers calls for a trace, see [`Handle::write_trace`](crate::running::Handle::write_trace). Default:
-    /// not.
-    pub trace: Option<TraceRule>,
-}
-
-/// What happens when nothing moves in a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StallRule {
-    /// After how long it is said what the run waits for; `None` is never.
-    pub after: Option<Duration>,
-    /// Whether the run then also fails.
-    pub fails: bool,
-}
-
-impl Default for StallRule {
-    fn default() -> Self {
-        StallRule { after: Some(Duration::from_secs(10)), fails: false }
-    }
-}
-
-/// How much a trace remembers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceRule {
-    /// The last so many seconds are shown.
-    pub last: Duration,
-    /// Memory for each stage, in bytes, at most.
-    pub bytes: usize,
-}
-
-impl Default for TraceRule {
-    fn default() -> Self {
-        TraceRule { last: Duration::from_secs(10), bytes: 16 << 20 }
-    }
-}
-
-impl TraceRule {
-    /// How many calls of a stage are remembered: each is kept as a call, as sent, and perhaps with a
-    /// request.
-    pub(crate) fn calls(&self) -> usize {
-        const EACH: usize = 160;
-        (self.bytes / EACH).max(1)
-    }
-}
-
-impl Default for RunSettings {
-    fn default() -> Self {
-        RunSettings {
-            name: "pipeline".to_owned(),
-            cores: None,
-            io_threads: None,
-            stall: StallRule::default(),
-            trace: None,
-        }
-    }
-}
-
-impl RunSettings {
-    /// The core budget.
-    pub fn core_budget(&self) -> usize {
-        self.cores.unwrap_or_else(|| {
-            let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-            if cores <= 4 { cores } else { (cores * 3).div_ceil(4) }
-        })
-    }
 }
 
 impl<T: Send + 'static> Pipeline<T> {
@@ -155,13 +87,16 @@ impl<T: Send + 'static> Pipeline<T> {
         let node = node::<T>(source.name(), Kind::Source, options);
         let mut problems = Vec::new();
         check(&node, false, &mut problems);
+        let mut nodes = vec![node.clone()];
         let head = match source.into_index() {
-            Ok(index) => Head::Index(index),
-            Err(source) => Head::Flow(source_flow(source, node.clone())),
+            Ok(index) => {
+                nodes[0].by_position = true;
+                nodes[0].decides = format!("{} items", index.len());
+                Head::Index(index)
+            }
+            Err(source) => Head::Flow(source_flow(source, node)),
         };
-        let mut nodes = vec![node];
-        nodes[0].by_position = matches!(head, Head::Index(_));
-        Pipeline { head, nodes, problems, settings: RunSettings::default() }
+        Pipeline { head, nodes, problems, settings: RunSettings::default(), position: None }
     }
 
     /// Adds a stage.
@@ -174,7 +109,12 @@ impl<T: Send + 'static> Pipeline<T> {
         let options = stage.options().overridden_by(options);
         let mut node = node::<S::Out>(stage.name(), stage.kind(), options);
         node.makes_calls = stage.makes_calls();
+        node.entering = stage.entering().ordered(node.options.ordered);
+        node.decides = stage.decides(self.groups_for(&stage));
         self.number(&mut node);
+        if self.position.is_some() {
+            self.problems.push(PlanError::Resumed(node.id.clone()));
+        }
         check(&node, stage.can_retry(), &mut self.problems);
         let head = match self.head {
             Head::Index(index) if stage.needs_groups() && !index.is_grouped() => {
@@ -200,7 +140,16 @@ impl<T: Send + 'static> Pipeline<T> {
             }
         };
         self.nodes.push(node);
-        Pipeline { head, nodes: self.nodes, problems: self.problems, settings: self.settings }
+        let Pipeline { nodes, problems, settings, position, .. } = self;
+        Pipeline { head, nodes, problems, settings, position }
+    }
+
+    /// The groups that come into `stage`, if it needs them.
+    fn groups_for<S: Stage<In = T>>(&self, stage: &S) -> Option<&Groups> {
+        match &self.head {
+            Head::Index(index) if stage.needs_groups() => index.groups(),
+            _ => None,
+        }
     }
 
     /// Gives `node` an id that no earlier one has, unless it was given one.
@@ -218,8 +167,9 @@ impl<T: Send + 'static> Pipeline<T> {
 
     /// How many items the pipeline yields, where that is known before it runs.
     pub fn len_known(&self) -> Option<u64> {
+        let had = self.position.as_ref().map_or(0, Position::items);
         match &self.head {
-            Head::Index(index) => Some(index.len()),
+            Head::Index(index) => Some(index.len().saturating_sub(had)),
             Head::Flow(_) => None,
         }
     }
@@ -238,6 +188,25 @@ impl<T: Send + 'static> Pipeline<T> {
         self
     }
 
+    /// Holds the items of the run to so many bytes of host memory together, see
+    /// [`RunSettings::memory`].
+    ///
+    /// ```
+    /// use forebay::prelude::*;
+    ///
+    /// let run = Pipeline::from(source::iter("sizes", (0..100).map(|_| 1 << 20)))
+    ///     .then(cpu::map("make", |size: usize| Ok::<_, Never>(vec![0_u8; size])))
+    ///     .memory(8 << 20)
+    ///     .run()?;
+    /// let memory = run.drain()?.memory.unwrap();
+    /// assert!(memory.peak <= memory.most && memory.above == 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.settings.memory = Some(bytes);
+        self
+    }
+
     /// What holds for the whole run.
     pub fn settings(&self) -> &RunSettings {
         &self.settings
@@ -246,6 +215,26 @@ impl<T: Send + 'static> Pipeline<T> {
     /// What holds for the whole run.
     pub fn settings_mut(&mut self) -> &mut RunSettings {
         &mut self.settings
+    }
+
+    /// How a run of it goes on from a position in the middle.
+    pub fn entry(&self) -> Entry {
+        Entry::of(&self.nodes)
+    }
+
+    /// Goes on from `position`, which was taken from a run of the same plan: its run yields what is
+    /// left, and its fingerprint goes on from that of the position. It comes last, right before
+    /// [`run`](Self::run). Workers, buffers and what is said about failures may be others than
+    /// before.
+    ///
+    /// # Errors
+    /// What decides which items come, and in what order, is not as it was, or depends on timing.
+    pub fn resume(self, position: &Position) -> Result<Self, ResumeError> {
+        if let Entry::Never { stage, why } = self.entry() {
+            return Err(ResumeError::Never { stage, why });
+        }
+        position.fits(&self.nodes)?;
+        Ok(Pipeline { position: Some(position.clone()), ..self })
     }
 
     /// Everything that keeps the pipeline from running.
@@ -260,7 +249,8 @@ impl<T: Send + 'static> Pipeline<T> {
     /// side: each has its own threads.
     ///
     /// # Errors
-    /// The first of the plan's [problems](Self::problems), or that the machine gave no threads.
+    /// The first of the plan's [problems](Self::problems), a stage that is not
+    /// [ready](Stage::ready), or that the machine gave no threads.
     pub fn run(self) -> Result<Running<T>, PlanError> {
         if let Some(problem) = self.problems.first() {
             return Err(problem.clone());
@@ -270,22 +260,35 @@ impl<T: Send + 'static> Pipeline<T> {
         let refused = |error: std::io::Error| PlanError::Machine(error.to_string());
         let (engine, runtime) =
             Engine::new(self.settings.clone(), threads.max(1)).map_err(refused)?;
-        let mut assembly = Assembly { engine: Arc::clone(&engine), cores, renamed: Vec::new() };
+        let entry = self.entry();
+        let start = || Position::start(&self.settings.name, &self.nodes);
+        let position = self.position.unwrap_or_else(start);
+        let first = position.begin(&entry);
+        let finished = position.is_finished();
+        let tracker = Tracker::new(position, &self.nodes, &entry);
+        let mut assembly = Assembly::new(Arc::clone(&engine), cores, first);
         let you = assembly.you();
         let build = match self.head {
             Head::Flow(build) => build,
             Head::Index(index) => index_flow(index, self.nodes[0].clone()),
         };
-        let inlet = build(&mut assembly, &you);
+        // Nothing is built of a run of which nothing is left.
+        let inlet = (!finished).then(|| build(&mut assembly, &you));
+        let begun = assembly.begin();
         if let Err(error) = engine.keep(runtime) {
             engine.cancel.cancel();
             return Err(refused(error));
         }
-        Ok(Running::new(engine, inlet))
+        begun?;
+        Ok(Running::new(engine, inlet, tracker))
     }
 
     /// The parts for a stage that joins several pipelines.
-    pub(crate) fn into_parts(self) -> (Build<T>, Vec<Node>, Vec<PlanError>, RunSettings) {
+    pub(crate) fn into_parts(mut self) -> (Build<T>, Vec<Node>, Vec<PlanError>, RunSettings) {
+        if self.position.is_some() {
+            let last = self.nodes.last().map_or_else(String::new, |node| node.id.clone());
+            self.problems.push(PlanError::Resumed(last));
+        }
         let build = match self.head {
             Head::Flow(build) => build,
             Head::Index(index) => index_flow(index, self.nodes[0].clone()),
@@ -299,7 +302,7 @@ impl<T: Send + 'static> Pipeline<T> {
         problems: Vec<PlanError>,
         settings: RunSettings,
     ) -> Self {
-        Pipeline { head: Head::Flow(build), nodes, problems, settings }
+        Pipeline { head: Head::Flow(build), nodes, problems, settings, position: None }
     }
 }
 
@@ -318,7 +321,8 @@ pub(crate) fn node<T>(name: &str, kind: Kind, options: Options) -> Node {
     let number = NUMBER.fetch_add(1, Relaxed);
     let id = options.id.clone().unwrap_or_else(|| name.to_owned());
     let (yields, by_position, makes_calls) = (type_name::<T>(), false, false);
-    Node { id, kind, options, yields, by_position, makes_calls, number }
+    let (entering, decides) = (STREAM, String::new());
+    Node { id, kind, options, yields, by_position, makes_calls, entering, decides, number }
 }
 
 /// The id for `node` among `nodes`; none if it was given one that is taken.

@@ -1,5 +1,7 @@
 //! A run under way: an iterator and a stream of what comes out of its end.
 
+mod claim;
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,14 +9,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+pub(crate) use claim::Claim;
 use futures::Stream;
 
 use crate::engine::Engine;
 use crate::fault::{Fault, WorkersError};
 use crate::item::{Fingerprint, Item, ItemId, give_claim, takes_claim};
 use crate::link::Inlet;
+use crate::position::Position;
 use crate::stage::Stop;
 use crate::trace::{Ended, Receipt, RunStats, Series};
+use crate::tracker::Tracker;
 use crate::work::block_on;
 
 /// How long a dropped run may hold up its owner. What then still runs, because a call can't be
@@ -36,14 +41,43 @@ pub struct Running<T: Send + 'static> {
     /// When the consumer began to wait for the last item and when it had it, from the run's start in
     /// nanoseconds; `None` if the item was there.
     wait: Option<(u64, u64)>,
+    tracker: Tracker,
 }
 
 impl<T: Send + 'static> Running<T> {
-    pub(crate) fn new(engine: Arc<Engine>, inlet: Inlet<T>) -> Self {
-        Running { engine, inlet: Some(inlet), arrival: None, last: None, wait: None }
+    /// `inlet` is there unless nothing is left to be done.
+    pub(crate) fn new(engine: Arc<Engine>, inlet: Option<Inlet<T>>, tracker: Tracker) -> Self {
+        let (items, fingerprint) = (tracker.position().items(), tracker.position().fingerprint());
+        engine.consumer.before.store(items, Relaxed);
+        engine.consumer.fingerprint.store(fingerprint.value(), Relaxed);
+        if inlet.is_none() {
+            engine.end(Ended::Finished);
+        }
+        if let (Some(budget), Some(inlet)) = (&engine.budget, &inlet) {
+            budget.ends_in(inlet.tap().core());
+        }
+        Running { engine, inlet, arrival: None, last: None, wait: None, tracker }
     }
 
-    /// Asks the sources to stop. What is under way is still delivered, and then the items end.
+    /// The place behind the item yielded last, from which another run can go on: see
+    /// [`Pipeline::resume`](crate::pipeline::Pipeline::resume). A program that works on an item
+    /// later than it takes it keeps the item's position beside it.
+    ///
+    /// It does not move any more once the run was asked to stop and a stage groups items of a
+    /// stream, or keeps some back: what then comes is not what an unbroken run would have.
+    pub fn position(&self) -> Position {
+        self.tracker.position().clone()
+    }
+
+    /// Wants no more items: what is before the consumer ends, and the run has finished.
+    pub(crate) fn leave(&mut self) {
+        if self.inlet.is_some() {
+            self.end(None);
+        }
+    }
+
+    /// Asks the sources to stop. What is under way is still delivered, and then the items end. Items
+    /// that are computed by position and wait for their first call are not under way.
     pub fn stop(&self) {
         self.engine.stop.cancel();
     }
@@ -116,6 +150,7 @@ impl<T: Send + 'static> Running<T> {
         fingerprint.push(item.id);
         consumer.fingerprint.store(fingerprint.value(), Relaxed);
         self.last = Some(item.id);
+        self.tracker.delivered(item.id, fingerprint, self.engine.stop.is_cancelled());
         if let Some(wait) = self.wait {
             self.engine.consumer_waited(item.id, wait);
         }
@@ -152,6 +187,9 @@ impl<T: Send + 'static> Running<T> {
         let now = Instant::now();
         let ns = (now - self.engine.started()).as_nanos() as u64;
         self.engine.consumer.waiting_since_ns.store(ns + 1, Relaxed);
+        if let Some(budget) = &self.engine.budget {
+            budget.consumer(true);
+        }
         now
     }
 
@@ -159,6 +197,9 @@ impl<T: Send + 'static> Running<T> {
         let consumer = &self.engine.consumer;
         let since = consumer.waiting_since_ns.swap(0, Relaxed);
         if since > 0 {
+            if let Some(budget) = &self.engine.budget {
+                budget.consumer(false);
+            }
             let now = self.engine.started().elapsed().as_nanos() as u64;
             consumer.waited_ns.fetch_add(now.saturating_sub(since - 1), Relaxed);
             let since = self.wait.map_or(since - 1, |(first, _)| first);
@@ -168,13 +209,23 @@ impl<T: Send + 'static> Running<T> {
 
     /// What is there without waiting: an item, the end, or nothing yet.
     fn now(&mut self) -> Poll<Option<Result<T, Fault>>> {
-        let Some(inlet) = &mut self.inlet else {
-            return Poll::Ready(None);
-        };
-        match inlet.try_recv() {
-            Ok(Some(item)) => Poll::Ready(Some(Ok(self.deliver(item)))),
-            Ok(None) => Poll::Pending,
-            Err(end) => Poll::Ready(self.end(end).map(Err)),
+        loop {
+            let Some(inlet) = &mut self.inlet else {
+                return Poll::Ready(None);
+            };
+            match inlet.try_recv() {
+                Ok(Some(item)) => match self.tracker.had(item.id) {
+                    Ok(true) => {}
+                    Ok(false) => return Poll::Ready(Some(Ok(self.deliver(item)))),
+                    Err(fault) => return Poll::Ready(self.end(Some(Stop::Failed(fault))).map(Err)),
+                },
+                Ok(None) => return Poll::Pending,
+                Err(None) if !self.engine.stop.is_cancelled() => {
+                    let end = self.tracker.ended().err().map(Stop::Failed);
+                    return Poll::Ready(self.end(end).map(Err));
+                }
+                Err(end) => return Poll::Ready(self.end(end).map(Err)),
+            }
         }
     }
 }
@@ -240,26 +291,6 @@ impl<T: Send + 'static> Drop for Running<T> {
 impl<T: Send + 'static> fmt::Debug for Running<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").field("name", &self.engine.name).finish_non_exhaustive()
-    }
-}
-
-/// What it takes to make a [`Receipt`]: it is made when it is asked for.
-#[derive(Clone)]
-pub(crate) struct Claim {
-    engine: Arc<Engine>,
-    id: ItemId,
-    wait: (u64, u64),
-}
-
-impl Claim {
-    pub(crate) fn receipt(&self) -> Receipt {
-        self.engine.receipt(self.id, self.wait)
-    }
-}
-
-impl fmt::Debug for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Claim({})", self.id)
     }
 }
 
@@ -335,7 +366,7 @@ impl Handle {
         self.engine.set_workers(stage, workers)
     }
 
-    /// Asks the sources to stop; what is under way is still delivered.
+    /// Asks the sources to stop; what is under way is still delivered, see [`Running::stop`].
     pub fn stop(&self) {
         self.engine.stop.cancel();
     }

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use tracing::Span;
 
+use crate::budget::{Account, Held};
 use crate::engine::Engine;
-use crate::item::ItemId;
+use crate::item::{ItemId, is_on_host};
 use crate::options::Options;
 use crate::trace::{Meter, stage_span};
 
@@ -17,14 +18,30 @@ pub(crate) struct Site {
     pub(crate) options: Options,
     pub(crate) engine: Arc<Engine>,
     pub(crate) lineage: Lineage,
+    /// Whether its items are computed by position: what nobody has begun is not missed.
+    pub(crate) by_position: bool,
+    /// What it takes of the run's memory, if that is bounded.
+    account: OnceLock<Arc<Account>>,
     /// See [`span`](Site::span).
     span: OnceLock<Span>,
 }
 
 impl Site {
     pub(crate) fn new(meter: Arc<Meter>, options: Options, engine: Arc<Engine>) -> Self {
-        let (lineage, span) = Default::default();
-        Site { meter, options, engine, lineage, span }
+        let (lineage, account, span) = Default::default();
+        Site { meter, options, engine, lineage, by_position: false, account, span }
+    }
+
+    /// Opens the stage's account once those before it have theirs.
+    pub(crate) fn open_account(&self) {
+        if let Some(budget) = &self.engine.budget {
+            self.account.get_or_init(|| budget.open(self.meter.kind));
+        }
+    }
+
+    /// The stage's account of the run's memory, if that is bounded.
+    pub(crate) fn account(&self) -> Option<&Arc<Account>> {
+        self.account.get()
     }
 
     /// The stage's span, for anyone's subscriber. It ends with the stage, which alone keeps its site.
@@ -59,21 +76,34 @@ impl Lineage {
     }
 }
 
-/// Items that a stage of one task holds. Those that it still holds when it ends early are counted
-/// as abandoned.
+/// Items that a stage of one task holds, and their bytes. Those that it still holds when it ends
+/// early are counted as abandoned.
 #[derive(Debug)]
 pub(crate) struct Holding {
     site: Arc<Site>,
     items: usize,
+    bytes: Held,
 }
 
 impl Holding {
-    pub(crate) fn nothing(site: &Arc<Site>) -> Self {
-        Holding { site: Arc::clone(site), items: 0 }
+    /// No items of type `T` yet.
+    pub(crate) fn nothing<T: 'static>(site: &Arc<Site>) -> Self {
+        let budget = site.engine.budget.clone().filter(|_| is_on_host::<T>());
+        let bytes = Held::nothing(budget.zip(site.account().cloned()));
+        Holding { site: Arc::clone(site), items: 0, bytes }
     }
 
-    pub(crate) fn set(&mut self, items: usize) {
+    pub(crate) fn set(&mut self, items: usize, bytes: u64) {
         self.items = items;
+        self.bytes.set(bytes);
+    }
+}
+
+impl Holding {
+    /// So many items are left, those sent on having `bytes` bytes.
+    pub(crate) fn sent(&mut self, left: usize, bytes: u64) {
+        self.items = left;
+        self.bytes.hand_over(bytes);
     }
 }
 

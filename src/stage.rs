@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use crate::entering::Entering;
 use crate::fault::{BoxError, Fault};
 use crate::link::{Inlet, Outlet};
 use crate::options::Options;
-use crate::source::Index;
+use crate::source::{Groups, Index};
 use crate::trace::{DeviceMeter, Meter};
 
 /// Turns a flow of `In` into a flow of `Out`.
@@ -86,6 +87,15 @@ pub trait Stage: Send + 'static {
         Kind::Flow
     }
 
+    /// Asked once, before the run reads anything: what can be known to fail fails here. It may take a
+    /// while, and waits on the thread that calls [`run`](crate::pipeline::Pipeline::run).
+    ///
+    /// # Errors
+    /// The stage can't begin; then the run doesn't either.
+    fn ready(&self) -> Result<(), BoxError> {
+        Ok(())
+    }
+
     /// What was said about how it runs.
     fn options(&self) -> Options {
         Options::default()
@@ -111,6 +121,20 @@ pub trait Stage: Send + 'static {
     /// same chunks.
     fn needs_groups(&self) -> bool {
         false
+    }
+
+    /// Where a run that goes on from a [`Position`](crate::position::Position) can enter it, if it is
+    /// not computed by position. Default: at the beginning only, so that all items are made again.
+    fn entering(&self) -> Entering {
+        Entering::Beginning("does not say how it is entered (`Stage::entering`)")
+    }
+
+    /// What decides which items it sends and in what order, for people: `seed 42`. A run can go on
+    /// from another one only if this is the same. `groups` are those of what comes in, for a stage
+    /// that needs them.
+    fn decides(&self, groups: Option<&Groups>) -> String {
+        let _ = groups;
+        String::new()
     }
 
     /// If what comes in can be computed by position, and what goes out then can be too, the

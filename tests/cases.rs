@@ -107,6 +107,10 @@ fn cases_that_can_not_be_read_are_told_before_any_runs() {
         let told = text(&done.stderr);
         assert!(parts.iter().all(|part| told.contains(part)), "{told}");
     }
+    let folder = folder_with("cases: [");
+    let done = forebay(&["quickstart", "--format", "json"], folder.path());
+    let json: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    assert_eq!(json["errors"][0]["code"], "forebay::yaml");
     let empty = tempfile::tempdir().expect("a folder");
     let done = forebay(&[], empty.path());
     assert!(text(&done.stderr).contains("there are no cases"), "{done:?}");

@@ -346,3 +346,27 @@ fn a_run_cannot_fail_on_stalls_that_are_not_looked_for() {
     let told = parse(&text, &[]).expect_err("a contradiction");
     assert!(told.contains("`stall_fails` needs stalls to be looked for"), "{told}");
 }
+
+/// A default holds where it can: of stages that can't try an item again it is no word.
+#[test]
+fn a_retry_for_all_stages_is_for_those_that_can() {
+    let stages = "stages:\n  - zarr.windows: { store: sample://era5, variables: [t2m], window: { time: 1 } }\n  \
+                  - batch: 4\n  - zarr.fetch:\n  - zarr.decode:\n  - test.flip:\n";
+    /// Nothing to say.
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct Nothing {}
+    let catalog = Catalog::builtin().stage("test.flip", Kind::Cpu, |_: Nothing, _| {
+        Ok(cpu::map("flip", |batch: Batch| Ok::<_, Never>(batch)))
+    });
+    let built = |text: &str| {
+        let definition = Definition::parse("test.yaml", text, &catalog, &Set::new())?;
+        definition.build(&catalog).map(drop)
+    };
+    for defaults in ["retry: 3", "cpu: { retry: 3 }, io: { retry: 2 }"] {
+        let text = format!("{HEAD}defaults: {{ {defaults} }}\n{stages}");
+        built(&text).unwrap_or_else(|problems| panic!("{problems}"));
+    }
+    // What is said of a stage itself is not left out in silence.
+    let told = built(&format!("{HEAD}{stages}    retry: 3\n")).expect_err("it can't");
+    assert!(told.to_string().contains("`retry` does not apply to `flip`"), "{told}");
+}

@@ -101,6 +101,8 @@ fn a_run_that_is_not_there_is_told_with_those_that_are() {
     std::fs::write(folder.path().join("other.json"), "{}").expect("written");
     let other = forebay(folder.path(), &["report", "other.json"]);
     assert!(text(&other.stderr).contains("other.json is no run"), "{}", text(&other.stderr));
+    let twice = forebay(folder.path(), &["diff", "nothing", "nothing"]);
+    assert_eq!(text(&twice.stderr).matches("error:").count(), 1, "{}", text(&twice.stderr));
 }
 
 #[test]
@@ -118,6 +120,16 @@ fn a_bench_measures_each_setting_and_compares() {
     let old = std::fs::read_to_string(folder.path().join("old.json")).expect("written");
     let mut old: Json = serde_json::from_str(&old).expect("valid JSON");
     assert_eq!(old["settings"][0]["items_per_s"].as_array().map(Vec::len), Some(2));
+    // No ceiling is lower than what was reached beneath it.
+    for setting in old["settings"].as_array().expect("settings") {
+        for stage in setting["stages"].as_array().expect("stages") {
+            for run in 0..2 {
+                let could_do = stage["could_do_per_s"][run].as_f64().expect("a rate");
+                let did = setting["consumer_free_items_per_s"][run].as_f64().expect("a rate");
+                assert!(could_do >= did, "{did}/s in run {run} of {setting}");
+            }
+        }
+    }
 
     // Against one that was a thousand times as fast.
     for setting in old["settings"].as_array_mut().expect("settings") {

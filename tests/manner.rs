@@ -48,6 +48,35 @@ fn verbose_tells_more_of_what_happens_inside() {
     assert_eq!(ended(&["-vv"]), 6);
 }
 
+/// HTTP clients write addresses with users and passwords into their log.
+#[test]
+fn no_log_has_a_password() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let port = listener.local_addr().expect("an address").port();
+    let serve = std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        // The metadata is asked for at least once.
+        for stream in listener.incoming().take(1) {
+            let mut stream = stream.expect("connected");
+            let mut some = [0; 1024];
+            while !some.windows(4).any(|end| end == b"\r\n\r\n") {
+                if stream.read(&mut some).expect("read") == 0 {
+                    return;
+                }
+            }
+            let none = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            stream.write_all(none).expect("written");
+        }
+    });
+    let store = format!("store=http://me:sekret@127.0.0.1:{port}/a?sig=signed");
+    for log in ["trace", "hyper_util=trace,reqwest=trace,forebay=debug"] {
+        let told = told(&["run", "quickstart", "--set", &store], &[("FOREBAY_LOG", log)]);
+        assert!(told.contains("127.0.0.1"), "{told}");
+        assert!(!told.contains("sekret") && !told.contains("signed"), "{told}");
+    }
+    serve.join().expect("served");
+}
+
 #[test]
 fn shells_complete_operators_and_codes() {
     for shell in ["bash", "zsh", "fish"] {

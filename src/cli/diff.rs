@@ -33,7 +33,9 @@ pub(super) fn diff(args: &Args) -> Exit {
             Exit::Done
         }
         (first, second) => {
-            for error in [first.err(), second.err()].into_iter().flatten() {
+            let mut errors: Vec<_> = [first.err(), second.err()].into_iter().flatten().collect();
+            errors.dedup();
+            for error in errors {
                 say(&format!("error: {error}\n"));
             }
             Exit::Wrong

@@ -1,11 +1,15 @@
 //! A pipeline that a command runs to its end into a counting sink.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::terminal::say;
 use super::{Exit, assignment, assignments, files, progress};
+use crate::checkpoint::Checkpoint;
 use crate::definition::{AnyPipeline, Catalog, Definition, Pools, Problems, Set};
 use crate::fault::Fault;
+use crate::position::Position;
 use crate::running::Handle;
 use crate::trace::{Delivered, RunRecord, RunReport, RunStats};
 
@@ -25,8 +29,9 @@ pub(super) struct Which {
 /// A pipeline that is ready to run.
 pub(super) struct Job {
     pub(super) pipeline: AnyPipeline,
-    /// Items that it yields, if that is known.
-    pub(super) total: Option<u64>,
+    /// Where its place is kept, by those who go on from there.
+    pub(super) checkpoint: Option<Checkpoint>,
+    limit: Option<u64>,
     pools: Pools,
     seed: u64,
     text: String,
@@ -39,6 +44,8 @@ pub(super) struct Ended {
     pub(super) fault: Option<Fault>,
     pub(super) record: RunRecord,
     pub(super) handle: Handle,
+    /// Where it was kept, and whether it could be written.
+    pub(super) kept: Option<(PathBuf, Position, io::Result<()>)>,
 }
 
 /// What the consumer does.
@@ -48,6 +55,8 @@ pub(super) struct Consumer {
     pub(super) step: Option<Duration>,
     /// It leaves after so long.
     pub(super) leaves: Option<Duration>,
+    /// Whether it keeps its place, if the definition says where.
+    pub(super) keeps: bool,
 }
 
 impl Which {
@@ -83,13 +92,21 @@ impl Job {
         progress::make_sample_for(&definition, quiet);
         let built = definition.build(catalog)?;
         let pools = built.pools().clone();
-        let pipeline = match limit {
-            Some(limit) => built.pipeline.take(limit),
-            None => built.pipeline,
-        };
-        let total = pipeline.len_known().or(limit);
+        let pipeline = built.pipeline;
+        let checkpoint = definition.checkpoint().cloned();
         let (seed, text) = (definition.seed(), definition.text_without_secrets());
-        Ok(Job { pipeline, total, pools, seed, text })
+        Ok(Job { pipeline, checkpoint, limit, pools, seed, text })
+    }
+
+    /// Items that it yields, if that is known.
+    fn total(&self) -> Option<u64> {
+        let known = self.pipeline.len_known();
+        known.map(|items| items.min(self.limit.unwrap_or(items))).or(self.limit)
+    }
+
+    /// The pipeline, which ends after as many items as were asked for.
+    pub(super) fn limited(self) -> AnyPipeline {
+        ending(self.pipeline, self.limit)
     }
 
     /// Runs it. `watch` is given the run's handle before the first item; what it gives back lives as
@@ -99,21 +116,43 @@ impl Job {
         consumer: Consumer,
         watch: impl FnOnce(Handle, Option<u64>) -> W,
     ) -> Result<Ended, Exit> {
-        let started = SystemTime::now();
-        let mut run = self.pipeline.run().map_err(|error| {
-            super::terminal::say(&format!("error: {error}\n"));
+        let (started, total) = (SystemTime::now(), self.total());
+        let wrong = |error: String| {
+            say(&format!("error: {error}\n"));
             Exit::Wrong
-        })?;
+        };
+        let checkpoint = self.checkpoint.filter(|_| consumer.keeps);
+        // A place is that of the whole pipeline, so that another run can have another limit.
+        let (limit, mut left) = match checkpoint {
+            None => (self.limit, u64::MAX),
+            Some(_) => (None, self.limit.unwrap_or(u64::MAX)),
+        };
+        let mut run =
+            ending(self.pipeline, limit).run().map_err(|error| wrong(error.to_string()))?;
+        let keep = |checkpoint: &Checkpoint| checkpoint.keep(&run.position());
+        let mut keeper = match checkpoint.as_ref().map(keep).transpose() {
+            Ok(keeper) => keeper,
+            Err(error) => {
+                let path = checkpoint.as_ref().map_or(Path::new(""), Checkpoint::path);
+                return Err(wrong(format!("{} can't be written: {error}", path.display())));
+            }
+        };
         let handle = run.handle();
-        let watching = watch(handle.clone(), self.total);
+        let watching = watch(handle.clone(), total);
         let mut delivered = Delivered::default();
         let mut fault = None;
         let deadline = consumer.leaves.map(|time| Instant::now() + time);
-        for item in run.by_ref() {
+        while let Some(item) = run.next() {
             match item {
                 Ok(item) => {
                     delivered.items += item.items;
                     delivered.batches += item.batches;
+                    left -= 1;
+                    if let Some(keeper) = &mut keeper
+                        && let Err(error) = keeper.reached(&run.position())
+                    {
+                        say(&format!("warning: the checkpoint can't be written: {error}\n"));
+                    }
                 }
                 Err(error) => fault = Some(error),
             }
@@ -124,7 +163,16 @@ impl Job {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 break;
             }
+            if left == 0 {
+                run.leave();
+                break;
+            }
         }
+        let kept = keeper.zip(checkpoint).map(|(keeper, checkpoint)| {
+            let position = run.position();
+            let written = keeper.end(&position);
+            (checkpoint.path().to_owned(), position, written)
+        });
         // A stalled call may never end: what is left of it is not waited for.
         let stalled =
             fault.as_ref().is_some_and(|f: &Fault| f.kind() == crate::fault::FaultKind::Stall);
@@ -139,6 +187,14 @@ impl Job {
         let report = RunReport::new(&stats, delivered, self.pools.stats(), error);
         let mut record = RunRecord::new(report, handle.series(), started);
         (record.seed, record.definition) = (Some(self.seed), Some(self.text));
-        Ok(Ended { stats, delivered, fault, record, handle })
+        Ok(Ended { stats, delivered, fault, record, handle, kept })
+    }
+}
+
+/// The pipeline, which ends after `limit` items.
+fn ending(pipeline: AnyPipeline, limit: Option<u64>) -> AnyPipeline {
+    match limit {
+        Some(limit) => pipeline.take(limit),
+        None => pipeline,
     }
 }

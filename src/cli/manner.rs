@@ -3,6 +3,8 @@
 use std::io::IsTerminal as _;
 
 use clap::{ArgAction, ValueEnum};
+use tracing::Level;
+use tracing_subscriber::filter::{FilterExt as _, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, Registry};
@@ -23,6 +25,9 @@ pub(super) struct Manner {
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
 }
+
+/// Crates that talk to stores.
+const HTTP_CLIENTS: [&str; 4] = ["hyper", "hyper_util", "h2", "reqwest"];
 
 /// Whether there is colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -70,6 +75,13 @@ impl Manner {
                 EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"))
             }
         };
+        // What they say of single requests holds URLs with users and passwords.
+        let told = |target: &str, level: &Level| {
+            let name = target.split("::").next().unwrap_or_default();
+            level <= &Level::WARN || !HTTP_CLIENTS.contains(&name)
+        };
+        let filter =
+            filter.and(filter_fn(move |metadata| told(metadata.target(), metadata.level())));
         let lines = tracing_subscriber::fmt::layer()
             .with_writer(|| terminal::Talk)
             .with_ansi(terminal::has_color())

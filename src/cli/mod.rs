@@ -28,6 +28,7 @@ mod outputs;
 mod plan;
 mod progress;
 mod report;
+mod resume;
 mod run;
 mod runs;
 mod terminal;
@@ -168,7 +169,11 @@ pub fn main(catalog: Catalog) -> ExitCode {
         }
         Err(error) => {
             let exit = if error.use_stderr() { Exit::Wrong } else { Exit::Done };
-            if error.print().is_err() { Exit::Wrong } else { exit }
+            match error.print() {
+                // A reader that has gone away wants no more.
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Exit::Failed,
+                _ => exit,
+            }
         }
     };
     // What was to be read and could not be written is a failure.

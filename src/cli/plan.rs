@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::progress;
-use super::terminal::{out, out_json, say_problems};
+use super::terminal::{out, out_json, tell_problems};
 use super::{Exit, Format, assignment, assignments, files};
 use crate::definition::{Catalog, Definition, Problems, link_speed};
 use crate::store::zarr::{self, Plan};
@@ -36,12 +36,7 @@ pub(super) fn plan(args: &Args, catalog: &Catalog) -> Exit {
             Exit::Done
         }
         Err(problems) => {
-            match args.format {
-                Format::Text => say_problems(&problems),
-                Format::Json => {
-                    out_json(&serde_json::json!({ "schema": 1, "errors": problems.to_json() }));
-                }
-            }
+            tell_problems(&problems, args.format);
             Exit::Wrong
         }
     }

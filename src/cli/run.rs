@@ -9,7 +9,8 @@ use super::interrupt::Interrupted;
 use super::job::{Consumer, Ended, Which};
 use super::otlp::{Collector, Telemetry};
 use super::progress::Progress;
-use super::terminal::{is_quiet, note, out, out_json, say, say_problems};
+use super::resume::Begin;
+use super::terminal::{is_quiet, note, out, out_json, say, tell_problems};
 use super::{Exit, Format, duration_of, metrics, otlp, outputs, runs};
 use crate::definition::{Catalog, Set};
 use crate::fault::{Fault, FaultKind};
@@ -21,6 +22,8 @@ use crate::trace::{MetricsListener, MetricsServer, report, serve};
 pub(super) struct Args {
     #[command(flatten)]
     which: Which,
+    #[command(flatten)]
+    begin: Begin,
     /// How the result is printed
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -65,14 +68,10 @@ impl Args {
 
 pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetry>) -> Exit {
     let Ok(listener) = args.metrics.map(metrics::listen).transpose() else { return Exit::Wrong };
-    let mut job = match args.which.prepare(catalog, &Set::new(), args.no_progress) {
+    let job = match args.which.prepare(catalog, &Set::new(), args.no_progress) {
         Ok(job) => job,
         Err(problems) => {
-            if args.format == Format::Json {
-                out_json(&serde_json::json!({ "schema": 1, "errors": problems.to_json() }));
-            } else {
-                say_problems(&problems);
-            }
+            tell_problems(&problems, args.format);
             return Exit::Wrong;
         }
     };
@@ -82,6 +81,14 @@ pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetr
         say(&format!("error: {error}\n"));
         return Exit::Wrong;
     }
+    let mut job = match args.begin.enter(job) {
+        Ok(Some(job)) => job,
+        Ok(None) => return Exit::Done,
+        Err(error) => {
+            say(&format!("error: {error}\n"));
+            return Exit::Wrong;
+        }
+    };
     let settings = job.pipeline.settings_mut();
     if let Some(Stall(after)) = args.stall {
         settings.stall.after = after;
@@ -97,7 +104,7 @@ pub(super) fn run(args: &Args, catalog: &Catalog, mut telemetry: Option<Telemetr
     let last = args.trace_last;
     settings.trace = args.trace.as_ref().map(|_| TraceRule { last, ..TraceRule::default() });
     let interrupted = Interrupted::default();
-    let ended = job.run(Consumer::default(), |handle, total| {
+    let ended = job.run(Consumer { keeps: true, ..Consumer::default() }, |handle, total| {
         let (to_stop, to_cancel) = (handle.clone(), handle.clone());
         if let Err(error) = interrupted.watch_each([
             Box::new(move || stop(&to_stop)),
@@ -166,7 +173,7 @@ fn stall_after(text: &str) -> Result<Stall, String> {
 }
 
 fn tell(args: &Args, ended: Ended, interrupted: Option<Exit>) -> Exit {
-    let Ended { stats, delivered, fault, mut record, handle } = ended;
+    let Ended { stats, delivered, fault, mut record, handle, kept: place } = ended;
     let failed = fault.filter(|fault| fault.kind() != FaultKind::Cancelled);
     if failed.is_none() {
         // It was asked to end, which is no failure.
@@ -199,6 +206,10 @@ fn tell(args: &Args, ended: Ended, interrupted: Option<Exit>) -> Exit {
     }
     if let Some(file) = &args.trace {
         wrote(file, "trace", outputs::write_with(file, |to| handle.write_trace(to)));
+    }
+    if let Some((file, position, written)) = place {
+        let what = if position.is_finished() { "checkpoint" } else { "checkpoint, for --resume" };
+        wrote(&file, what, written);
     }
     // Also what fails while it is being finished is a failure.
     if let Some(fault) = failed {

@@ -111,7 +111,10 @@ fn name(file: &Path) -> String {
 /// last run), or `last`.
 pub(super) fn find(given: Option<&str>) -> Result<RunRecord, String> {
     let read = |file: &Path| {
-        RunRecord::read(file).map_err(|error| format!("{} is no run: {error}", file.display()))
+        RunRecord::read(file).map_err(|error| {
+            let file = file.display();
+            format!("{file} is no run: {error}; name one of `forebay runs`, or what `run --format json` printed")
+        })
     };
     let given = given.unwrap_or("last");
     if Path::new(given).is_file() {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use indicatif::MultiProgress;
 use parking_lot::Mutex;
 
+use super::Format;
 use crate::definition::Problems;
 
 /// Data, on stdout.
@@ -102,6 +103,16 @@ pub(super) fn out_json(value: &impl serde::Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => out(&format!("{text}\n")),
         Err(error) => say(&format!("error: {error}\n")),
+    }
+}
+
+/// Problems of a definition, to whoever reads the result: on stdout as JSON, else on stderr.
+pub(super) fn tell_problems(problems: &Problems, format: Format) {
+    match format {
+        Format::Text => say_problems(problems),
+        Format::Json => {
+            out_json(&serde_json::json!({ "schema": 1, "errors": problems.to_json() }));
+        }
     }
 }
 

@@ -66,18 +66,26 @@ pub(super) fn test(args: &Args, catalog: &Catalog) -> Exit {
     // What is wrong with any file is told before the first case runs.
     let read: Vec<_> = files.iter().map(|file| cases(file)).collect();
     let mut all = Vec::new();
-    let mut exit = Exit::Done;
+    let mut wrong = Vec::new();
     for (file, read) in files.into_iter().zip(read) {
         match read {
             Ok(cases) => all.extend(cases.into_iter().map(|case| (file.clone(), case))),
             Err(problems) => {
-                say_problems(&problems);
-                exit = Exit::Wrong;
+                wrong.push(problems);
             }
         }
     }
-    if exit != Exit::Done {
-        return exit;
+    if !wrong.is_empty() {
+        match args.format {
+            Format::Text => wrong.iter().for_each(say_problems),
+            Format::Json => {
+                let errors = wrong.iter().map(Problems::to_json);
+                let errors = errors.flat_map(|one| one.as_array().cloned().unwrap_or_default());
+                let errors: Vec<_> = errors.collect();
+                out_json(&serde_json::json!({ "schema": 1, "errors": errors }));
+            }
+        }
+        return Exit::Wrong;
     }
     let mut tried = Vec::new();
     for (file, case) in all {
@@ -178,7 +186,7 @@ fn differences(file: &Path, case: &Case, catalog: &Catalog) -> Vec<Difference> {
 
 /// Runs a pipeline to its end.
 fn run(job: Job) -> Result<Given, String> {
-    let mut run = job.pipeline.run().map_err(|error| error.to_string())?;
+    let mut run = job.limited().run().map_err(|error| error.to_string())?;
     let mut delivered = Delivered::default();
     let mut specs = None;
     let mut see = |item: &dyn Any| {

@@ -5,11 +5,13 @@ use std::any::{Any, TypeId, type_name};
 use std::fmt;
 
 use crate::device::DeviceBatch;
+use crate::entering::Entry;
 use crate::fault::{Fault, PlanError};
 use crate::flow::{self, Together, Uneven};
 use crate::item::Batch;
 use crate::options::Options;
 use crate::pipeline::{Node, Pipeline, RunSettings};
+use crate::position::{Position, ResumeError};
 use crate::running::{Handle, Running};
 use crate::store::zarr::{Encoded, Window};
 use crate::trace::{Delivered, RunStats};
@@ -147,6 +149,19 @@ impl AnyPipeline {
         self.plan.settings_mut()
     }
 
+    /// How a run of it goes on from a position in the middle.
+    pub fn entry(&self) -> Entry {
+        Entry::of(self.plan.nodes())
+    }
+
+    /// Goes on from `position`.
+    ///
+    /// # Errors
+    /// See [`Pipeline::resume`].
+    pub fn resume(self, position: &Position) -> Result<Self, ResumeError> {
+        Ok(AnyPipeline { plan: self.plan.resume(position)?, ..self })
+    }
+
     /// Runs it.
     ///
     /// # Errors
@@ -176,6 +191,7 @@ trait Plan: Send {
     fn problems(&self) -> &[PlanError];
     fn len_known(&self) -> Option<u64>;
     fn settings_mut(&mut self) -> &mut RunSettings;
+    fn resume(self: Box<Self>, position: &Position) -> Result<Box<dyn Plan>, ResumeError>;
     fn run(self: Box<Self>) -> Result<AnyRunning, PlanError>;
 }
 
@@ -236,6 +252,10 @@ impl<T: Send + 'static> Plan for Pipeline<T> {
         Pipeline::settings_mut(self)
     }
 
+    fn resume(self: Box<Self>, position: &Position) -> Result<Box<dyn Plan>, ResumeError> {
+        Ok(Box::new(Pipeline::resume(*self, position)?))
+    }
+
     fn run(self: Box<Self>) -> Result<AnyRunning, PlanError> {
         Ok(AnyRunning(Box::new(Pipeline::run(*self)?)))
     }
@@ -248,6 +268,16 @@ impl AnyRunning {
     /// A handle for other threads.
     pub fn handle(&self) -> Handle {
         self.0.handle()
+    }
+
+    /// The place behind the item yielded last: see [`Running::position`].
+    pub fn position(&self) -> Position {
+        self.0.position()
+    }
+
+    /// Wants no more items.
+    pub(crate) fn leave(&mut self) {
+        self.0.leave();
     }
 
     /// Ends the run and returns when nothing of it is left.
@@ -278,6 +308,8 @@ impl fmt::Debug for AnyRunning {
 trait Run: Send {
     fn next(&mut self, see: &mut dyn FnMut(&dyn Any)) -> Option<Result<Delivered, Fault>>;
     fn handle(&self) -> Handle;
+    fn position(&self) -> Position;
+    fn leave(&mut self);
     fn close(self: Box<Self>) -> RunStats;
 }
 
@@ -292,6 +324,14 @@ impl<T: Send + 'static> Run for Running<T> {
 
     fn handle(&self) -> Handle {
         Running::handle(self)
+    }
+
+    fn position(&self) -> Position {
+        Running::position(self)
+    }
+
+    fn leave(&mut self) {
+        Running::leave(self);
     }
 
     fn close(self: Box<Self>) -> RunStats {

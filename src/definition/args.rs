@@ -71,6 +71,19 @@ pub(crate) fn read<A: DeserializeOwned + JsonSchema>(
 
 /// What a type's own deserializer says, in words that do not need Rust.
 fn plain(error: &str) -> String {
+    if let Some(name) = error.strip_prefix("missing field ") {
+        return format!("it has no {name}, which it needs");
+    }
+    if let Some((found, known)) =
+        error.strip_prefix("unknown variant ").and_then(|said| said.split_once(", expected "))
+    {
+        return format!("there is no {found}; write {known}");
+    }
+    if let Some((found, known)) =
+        error.strip_prefix("unknown field ").and_then(|said| said.split_once(", expected "))
+    {
+        return format!("it has no {found}; there are {known}");
+    }
     let said = error.strip_prefix("invalid type: ").or(error.strip_prefix("invalid value: "));
     let Some((found, wanted)) = said.and_then(|said| said.rsplit_once(", expected ")) else {
         return error.to_owned();
@@ -97,6 +110,7 @@ fn plain(error: &str) -> String {
         "a boolean" => "true or false",
         "a string" | "a borrowed string" | "string" => "text",
         "a sequence" => "a list, such as [a, b]",
+        "string or map" | "map with a single key" => "a word",
         "a map" => "a mapping, such as { a: 1 }",
         other => other,
     };

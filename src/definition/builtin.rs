@@ -9,12 +9,12 @@ use super::catalog::Catalog;
 use super::effects;
 use super::flow::{Flow, Misfit};
 use super::joined;
-use super::values::Size;
 use crate::item::Batch;
+use crate::join::SEVERAL;
 use crate::ops::Pick;
 use crate::options::Options;
-use crate::stage::Kind;
-use crate::store::zarr::{Window, WriteSpec};
+use crate::stage::{Kind, Stage as _};
+use crate::store::zarr::Window;
 use crate::store::{Store, zarr};
 use crate::{cpu, device, flow, io, ops};
 use arguments::{
@@ -64,6 +64,7 @@ pub(super) fn catalog() -> Catalog {
             }
             _ => Ok(before.clone()),
         })
+        .enters(|_: Shuffle| flow::shuffle::<Window>(0).entering())
         .main("by")
         .same("shard", |args: Shard, _| {
             let Shard { rank, world, uneven } = args;
@@ -82,12 +83,14 @@ pub(super) fn catalog() -> Catalog {
         })
         .same("take", |args: Take, _| Ok(Same::Take(args.items)))
         .flows(|args: Take, before| Ok(before.at_most(args.items)))
+        .enters(|_: Take| flow::take::<Window>(0).entering())
         .main("items")
         .same("skip", |args: Skip, _| Ok(Same::Skip(args.items)))
         .flows(|args: Skip, before| {
             let items = before.items.map(|n| n.saturating_sub(args.items));
             Ok(Flow { items, ..before.clone() })
         })
+        .enters(|_: Skip| flow::skip::<Window>(0).entering())
         .main("items")
         .same("repeat", |args: Repeat, _| Ok(Same::Repeat(args.times)))
         .flows(|args: Repeat, before| {
@@ -99,22 +102,26 @@ pub(super) fn catalog() -> Catalog {
             AnyPipeline::together(all, args.order, options)
         })
         .asked(|args: Merge, asked| joined::merge(&args.sources, asked.branches))
+        .enters(|args: Merge| args.order.entering())
         .main("sources")
         .join("zip", Some(FlowType::of::<Batch>()), |_: Zip, all, options| {
             let all = all.into_iter().filter_map(|one| one.downcast::<Batch>().ok());
             AnyPipeline::new(flow::zip_with(all, options, |all| Ok(Batch::beside(all)?)))
         })
         .asked(|args: Zip, asked| joined::zip(&args.sources, asked.branches))
+        .enters(|_: Zip| SEVERAL)
         .main("sources")
         .batch::<Window>()
         .stage("zarr.fetch", Kind::Io, |_: ZarrFetch, _| {
             Ok(io::map("fetch", zarr::fetch::<Vec<Window>>).retryable())
         })
         .flows(|_: ZarrFetch, before| Ok(effects::fetch(before)))
+        .retryable()
         .stage("zarr.fetch", Kind::Io, |_: ZarrFetch, _| {
             Ok(io::map("fetch", zarr::fetch::<Window>).retryable())
         })
         .flows(|_: ZarrFetch, before| Ok(effects::fetch(before)))
+        .retryable()
         .stage("zarr.decode", Kind::Cpu, |_: ZarrDecode, context| {
             Ok(cpu::map("decode", zarr::decode(&context.pool)))
         })
@@ -122,19 +129,13 @@ pub(super) fn catalog() -> Catalog {
         .allocates()
         .stage("zarr.write", Kind::Io, |args: ZarrWrite, _| {
             let store = Store::open_with(&args.store, &args.options)?;
-            let spec = WriteSpec {
-                variables: args.variables,
-                like: args.like,
-                chunks: args.chunks,
-                codec: args.codec,
-                overlap: args.overlap,
-                incomplete: args.incomplete,
-                memory: args.memory.map(|Size(bytes)| bytes),
-                shard: args.shard,
-            };
-            Ok(zarr::write(&store, &spec)?)
+            Ok(zarr::write(&store, &args.into_spec())?)
         })
-        .flows(|_: ZarrWrite, before| Ok(effects::same(before)))
+        .flows(|mut args: ZarrWrite, before| {
+            let (store, options) = (std::mem::take(&mut args.store), args.options.clone());
+            effects::write(&store, &options, &args.into_spec(), before)
+        })
+        .enters(|_: ZarrWrite| zarr::WRITE_ENTERING)
         .stage("tensor.normalize", Kind::Cpu, |args: Normalize, _| {
             Ok(cpu::map("normalize", ops::normalize(args.stats)))
         })
@@ -167,7 +168,7 @@ pub(super) fn catalog() -> Catalog {
             Ok(device::upload(&device::named(&args.device)?))
         })
         .copies_to(|args: Upload| device::named(&args.device))
-        .flows(|args: Upload, before| Ok(effects::upload(&args.device, before)))
+        .flows(|args: Upload, before| effects::upload(&args.device, before))
         .options(on_device())
         .main("device")
         .stage("device.normalize", Kind::Device, |args: Normalize, _| {
@@ -192,10 +193,12 @@ pub(super) fn catalog() -> Catalog {
             args.check()?;
             Ok(device::kernel(args))
         })
-        .flows(|_: device::Kernel, before| Ok(effects::same(before)))
+        .flows(|args: device::Kernel, before| effects::kernel(&args, before))
         .options(on_device())
         .stage("device.download", Kind::Device, |_: Download, _| Ok(device::download()))
         .flows(|_: Download, before| Ok(effects::download(before)))
+        .others_are_not_retryable()
+        .calls_are_maps()
 }
 
 /// Few batches wait behind a stage on a device.
@@ -220,9 +223,11 @@ impl Catalog {
             let group = before.grouped(args.size.get() as u64, args.drop_last, stacks);
             Ok(Flow { held: group.bytes.filter(|_| !before.by_position), ..group })
         })
+        .enters(|args: GroupBy| flow::batch::<T>(args.size.get()).entering())
         .stage("unbatch", Kind::Flow, |_: Unbatch, _| Ok(flow::unbatch::<T>()))
         .flows(|_: Unbatch, before| {
             Ok(before.ungrouped(TypeId::of::<T>() == TypeId::of::<Window>()))
         })
+        .enters(|_: Unbatch| flow::unbatch::<T>().entering())
     }
 }

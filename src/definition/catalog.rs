@@ -1,6 +1,6 @@
 //! The operators that a definition can name: built in, or a user's own.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -15,6 +15,7 @@ use super::flow::{Flow, Misfit};
 use super::pinned::CopiesTo;
 use super::problem::Problem;
 use super::tree::{Key, Node};
+use crate::entering::Entering;
 use crate::fault::BoxError;
 use crate::item::Pool;
 use crate::options::Options;
@@ -87,6 +88,8 @@ pub(super) struct Made<'a> {
     pub(super) node: &'a Node,
     pub(super) main: Option<&'a str>,
     pub(super) options: Options,
+    /// Whether `retry` is said of all stages, and not of this one.
+    pub(super) retries_by_default: bool,
     pub(super) context: &'a Context,
 }
 
@@ -105,8 +108,13 @@ pub(super) struct Form {
     pub(super) flow: Option<Flows>,
     /// What its stages say of themselves.
     pub(super) options: Options,
+    /// Whether its items can be tried again, if that is known.
+    pub(super) retries: Option<bool>,
+    /// Where its stages can be entered, if it says.
+    pub(super) entering: Option<Enters>,
 }
 
+type Enters = Box<dyn Fn(&Asked<'_>) -> Option<Entering> + Send + Sync>;
 type Flows = Box<dyn Fn(&Asked<'_>) -> Result<Flow, Misfit> + Send + Sync>;
 
 /// What a form is asked what flows out of it.
@@ -178,9 +186,13 @@ impl Catalog {
         let build: Build = Box::new(move |before, made| {
             let arguments = arguments(&made)?;
             let stage = make(arguments, made.context).map_err(BuildError::Failed)?;
+            let mut options = made.options;
+            if made.retries_by_default && !stage.can_retry() {
+                options.retry = None;
+            }
             let before = only(before).downcast::<S::In>();
             let before = before.expect("the form was chosen by the type that comes in");
-            Ok(AnyPipeline::new(before.then_with(stage, made.options)))
+            Ok(AnyPipeline::new(before.then_with(stage, options)))
         });
         let takes = Takes::One(FlowType::of::<S::In>());
         self.form::<A>(name, kind, Form::new(takes, Some(FlowType::of::<S::Out>()), build))
@@ -265,6 +277,30 @@ impl Catalog {
         self
     }
 
+    /// Where a run that goes on from a checkpoint can enter the stages of the operator added last, as
+    /// those say themselves ([`Stage::entering`]), so that `check` can tell how a run will go on.
+    pub fn enters<A: DeserializeOwned + JsonSchema>(
+        mut self,
+        entering: impl Fn(A) -> Entering + Send + Sync + 'static,
+    ) -> Self {
+        if let Some(form) = self.form_added_last() {
+            form.entering = Some(Box::new(move |asked| {
+                args::read(asked.key, asked.node, asked.main).ok().map(&entering)
+            }));
+        }
+        self
+    }
+
+    /// All operators whose stages make calls make one item of each at most, unless they said otherwise.
+    pub(super) fn calls_are_maps(mut self) -> Self {
+        for operator in self.operators.values_mut().filter(|o| o.kind.makes_calls()) {
+            for form in &mut operator.forms {
+                form.entering.get_or_insert_with(|| Box::new(|_| Some(Entering::One)));
+            }
+        }
+        self
+    }
+
     /// What stages of the operator added last say of themselves: what a definition says wins.
     pub(super) fn options(mut self, options: Options) -> Self {
         if let Some(form) = self.form_added_last() {
@@ -277,8 +313,12 @@ impl Catalog {
         self.operators.get_mut(self.last.as_ref()?)
     }
 
-    fn form_added_last(&mut self) -> Option<&mut Form> {
+    pub(super) fn form_added_last(&mut self) -> Option<&mut Form> {
         self.operator_added_last()?.forms.last_mut()
+    }
+
+    pub(super) fn all_forms(&mut self) -> impl Iterator<Item = &mut Form> {
+        self.operators.values_mut().flat_map(|operator| &mut operator.forms)
     }
 
     fn form<A: DeserializeOwned + JsonSchema + 'static>(
@@ -313,29 +353,6 @@ impl Catalog {
     pub fn get(&self, name: &str) -> Option<&Operator> {
         self.operators.get(name)
     }
-
-    /// The fewest operators that make what `to` takes of `from`, if three are enough.
-    pub(super) fn adapters(&self, from: FlowType, to: &[Takes]) -> Option<Vec<&str>> {
-        let mut ways = VecDeque::from([(from, Vec::new())]);
-        while let Some((at, way)) = ways.pop_front() {
-            if to.contains(&Takes::One(at)) {
-                return Some(way);
-            }
-            if way.len() == 3 {
-                continue;
-            }
-            for operator in self.operators.values() {
-                for form in operator.forms.iter().filter(|form| form.takes == Takes::One(at)) {
-                    if let Some(yields) = form.yields.filter(|yields| *yields != at) {
-                        let mut way: Vec<&str> = way.clone();
-                        way.push(&operator.name);
-                        ways.push_back((yields, way));
-                    }
-                }
-            }
-        }
-        None
-    }
 }
 
 /// What comes before a stage that is neither a source nor takes named sources.
@@ -349,7 +366,15 @@ fn arguments<A: DeserializeOwned + JsonSchema>(made: &Made<'_>) -> Result<A, Bui
 
 impl Form {
     fn new(takes: Takes, yields: Option<FlowType>, build: Build) -> Self {
-        Form { takes, yields, build, flow: None, options: Options::default() }
+        Form {
+            takes,
+            yields,
+            build,
+            flow: None,
+            options: Options::default(),
+            retries: None,
+            entering: None,
+        }
     }
 }
 

@@ -6,13 +6,17 @@ use std::sync::Arc;
 use super::Set;
 use super::any::FlowType;
 use super::catalog::Catalog;
+use super::implied;
 use super::keys;
 use super::problem::{Problem, suggest};
+use super::resume;
 use super::sources;
 use super::stages::{Before, Defaults, Stages};
+use super::survey;
 use super::tree::{self, Key, Node, Place, Value};
 use super::units::duration;
 use super::vars::Vars;
+use crate::checkpoint::Checkpoint;
 use crate::options::Options;
 use crate::pipeline::StallRule;
 
@@ -21,7 +25,18 @@ const STAGES_MAX: usize = 1000;
 /// The keys at the top of a definition.
 const TOP: [&str; 8] = ["version", "name", "doc", "vars", "run", "defaults", "sources", "stages"];
 /// The keys of the block `run`.
-const RUN: [&str; 6] = ["seed", "memory", "cores", "io_threads", "stall", "stall_fails"];
+const RUN: [&str; 10] = [
+    "seed",
+    "epochs",
+    "shard",
+    "memory",
+    "cores",
+    "io_threads",
+    "stall",
+    "stall_fails",
+    "checkpoint",
+    "deterministic",
+];
 
 /// A definition without mistakes.
 #[derive(Debug)]
@@ -41,6 +56,8 @@ pub(super) struct Step {
     /// Its arguments.
     pub(super) node: Node,
     pub(super) options: Options,
+    /// Whether its `retry` is a default, which holds only where items can be tried again.
+    pub(super) retries_by_default: bool,
     /// Where the values of its runtime keys stand.
     pub(super) places: BTreeMap<String, Place>,
     pub(super) form: usize,
@@ -163,9 +180,13 @@ pub(super) fn check(
             .fold(problem, |problem, (_, place)| problem.and(place, "and this is not true"));
         problems.push(problem.help("one `when` at least must be true"));
     }
+    implied::add(top.get("run"), catalog, &mut stages.steps, &mut problems);
     match (problems.is_empty(), stages.before) {
         (true, Before::Yields(yields, _)) => Ok(Checked { name, run, steps: stages.steps, yields }),
-        _ => Err(problems),
+        _ => {
+            problems.extend(survey::of_sources(catalog, text, &stages.steps));
+            Err(problems)
+        }
     }
 }
 
@@ -226,6 +247,10 @@ pub(super) struct RunBlock {
     pub(super) stall: StallRule,
     /// Bytes of host memory that items and caches may take, and where that stands.
     pub(super) memory: Option<(u64, Place)>,
+    /// Where the place of a run is kept, and where that stands.
+    pub(super) checkpoint: Option<(Checkpoint, Place)>,
+    /// Where it is asked for that nothing depends on timing.
+    pub(super) deterministic: Option<Place>,
 }
 
 impl RunBlock {
@@ -277,6 +302,16 @@ impl RunBlock {
                 None
             }
         });
-        RunBlock { seed, cores, io_threads, stall, memory }
+        let deterministic = match block.get("deterministic").map(|node| (node, &node.value)) {
+            None | Some((_, Value::Bool(false) | Value::Unknown)) => None,
+            Some((node, Value::Bool(true))) => Some(node.place.clone()),
+            Some((node, _)) => {
+                wrong(node, "`deterministic` is true or false".to_owned());
+                None
+            }
+        };
+        let checkpoint =
+            block.get("checkpoint").and_then(|node| resume::checkpoint(node, problems));
+        RunBlock { seed, cores, io_threads, stall, memory, checkpoint, deterministic }
     }
 }

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::flow::{Flow, Misfit, Outline};
-use crate::device;
+use crate::device::{self, Kernel, OtherDType, other_dtype};
 use crate::item::DType;
 use crate::ops::{Pick, PickError, Picked, RenameError, Stats, has_dims, renamed};
 use crate::source::Index;
 use crate::stage::Source as _;
-use crate::store::zarr::{self, Window, WindowsSpec, ZarrError};
+use crate::store::zarr::{self, Keep, Window, WindowsSpec, WriteSpec, ZarrError};
 use crate::store::{Store, StoreOptions, sample};
 
 /// The windows of a store; without its metadata, what the arguments say of them.
@@ -21,14 +21,15 @@ pub(super) fn windows(
     mut spec: WindowsSpec,
     online: bool,
 ) -> Result<Flow, Misfit> {
+    let cannot = |error: String| Misfit::new(format!("`zarr.windows` can't be made: {error}"));
+    let keep = spec.keep.take();
+    let kept_wrong = |error: ZarrError| cannot(error.to_string()).at(["keep"]);
+    keep.as_ref().map_or(Ok(()), Keep::check).map_err(kept_wrong)?;
     let others = spec.also.values().filter_map(|also| also.store.as_deref());
     if !online && !std::iter::once(store).chain(others).all(is_at_hand) {
         return Ok(outlined(&spec));
     }
-    // Its mask is data: how many windows are kept is not known before it is read.
-    let chooses = spec.keep.take().is_some();
     spec.disk = None;
-    let cannot = |error: String| Misfit::new(format!("`zarr.windows` can't be made: {error}"));
     let store = Store::open_with(store, options).map_err(|error| cannot(error.to_string()))?;
     let source = zarr::windows(&store, &spec).map_err(|error| {
         let misfit = cannot(error.to_string());
@@ -37,9 +38,16 @@ pub(super) fn windows(
             _ => misfit,
         }
     })?;
+    if let Some(keep) = &keep {
+        zarr::find_mask(&store, keep).map_err(|error| match &error {
+            ZarrError::NoVariable { .. } => cannot(error.to_string()).at(["keep", "variable"]),
+            _ => kept_wrong(error),
+        })?;
+    }
     let index: Index<Window> = source.into_index().map_err(|_| cannot("no index".to_owned()))?;
     let flow = Flow::of_windows(&index);
-    Ok(if chooses { Flow { items: None, ..flow } } else { flow })
+    // Its mask is data: how many windows are kept is not known before it is read.
+    Ok(if keep.is_some() { Flow { items: None, ..flow } } else { flow })
 }
 
 /// Whether the store lies on this machine, ready to be read.
@@ -150,6 +158,46 @@ pub(super) fn cast(where_: &str, to: DType, before: &Flow) -> Result<Flow, Misfi
     Ok(Flow { bytes: after.tensor_bytes(), ..after })
 }
 
+/// The same tensors, changed by a kernel that is written for them.
+pub(super) fn kernel(kernel: &Kernel, before: &Flow) -> Result<Flow, Misfit> {
+    let tensors = before.tensors.as_deref().unwrap_or_default();
+    let known: Vec<&str> = tensors.iter().map(|outline| &*outline.name).collect();
+    let missing = |name: &&String| before.tensors.is_some() && !known.contains(&name.as_str());
+    if let Some(name) = kernel.variables.iter().find(missing) {
+        let misfit = Misfit::new(format!("no tensor `{name}` flows into `device.kernel`"));
+        return Err(misfit.at(["variables", name]).meant(&known));
+    }
+    for Outline { name, dtype, .. } in tensors.iter().filter(|outline| kernel.takes(&outline.name))
+    {
+        let Some(Err(other)) = dtype.map(|dtype| kernel.is_for(name, dtype)) else { continue };
+        let OtherDType { kernel, wanted, tensor, found } = &other;
+        let message =
+            format!("kernel `{kernel}` is written for {wanted}, but `{tensor}` comes as {found}");
+        let misfit = Misfit::new(message);
+        // No cast makes whole numbers.
+        let misfit = match wanted.is_float() {
+            true => misfit.before(format!("device.cast: {wanted}")),
+            false => misfit,
+        };
+        return Err(misfit.help(other_dtype(*wanted, *found)));
+    }
+    let misfit = |at: &str, why: String| {
+        let misfit = Misfit::new(format!("kernel `{}`: {why}", kernel.name));
+        misfit.code("forebay::kernel").at([at])
+    };
+    if let Some((argument, why)) = kernel.out_of_range() {
+        return Err(misfit(argument, why));
+    }
+    device::cuda::check(kernel).map_err(|flaw| {
+        let misfit = misfit("source", flaw.why).line(flaw.line);
+        match flaw.help {
+            Some(help) => misfit.help(help),
+            None => misfit,
+        }
+    })?;
+    Ok(before.streamed())
+}
+
 /// The same tensors by other names.
 pub(super) fn rename(names: &BTreeMap<String, String>, before: &Flow) -> Result<Flow, Misfit> {
     let mut after = before.streamed();
@@ -208,23 +256,48 @@ fn misfit(pick: &Pick, error: &PickError, before: &Flow) -> Misfit {
                 .at([argument, dim])
                 .help(format!("write a range within 0..{extent}"))
         }
-        PickError::TooManyDims { .. } => Misfit::new(error.to_string()),
+        PickError::TooManyDims { .. } | PickError::NoMemory { .. } => {
+            Misfit::new(error.to_string())
+        }
     }
 }
 
-/// The same tensors.
-pub(super) fn same(before: &Flow) -> Flow {
-    before.streamed()
+/// The same tensors, written to the store `url`. Whether it takes them is known without asking it where
+/// it lies on this machine or can't be written to at all.
+pub(super) fn write(
+    url: &str,
+    options: &StoreOptions,
+    spec: &WriteSpec,
+    before: &Flow,
+) -> Result<Flow, Misfit> {
+    let cannot = |error: String| Misfit::new(format!("`zarr.write` can't be made: {error}"));
+    let cannot_there = |error: String| cannot(error).at(["store"]);
+    if matches!(url.split_once("://"), None | Some(("file" | "http" | "https" | "sample", _))) {
+        zarr::can_write(url, options).map_err(|error| cannot_there(error.to_string()))?;
+    }
+    spec.check().map_err(|error| cannot(error.to_string()))?;
+    Ok(before.streamed())
 }
 
 /// The same tensors in the memory of a device. `auto` is what it is on this machine.
-pub(super) fn upload(device: &str, before: &Flow) -> Flow {
+pub(super) fn upload(device: &str, before: &Flow) -> Result<Flow, Misfit> {
+    if !is_device(device) {
+        let misfit = Misfit::new(format!("there is no device `{device}`")).at(["device"]);
+        return Err(misfit.help("write `auto`, `host` or `cuda:0`"));
+    }
     let on_device = match device {
         "host" => false,
         "auto" => device::cuda::count().is_ok_and(|gpus| gpus > 0),
         _ => true,
     };
-    Flow { on_device, ..before.streamed() }
+    Ok(Flow { on_device, ..before.streamed() })
+}
+
+/// Whether a device can have this name: whether it is there is another question.
+fn is_device(name: &str) -> bool {
+    let is_numbered =
+        |name: &str| name.strip_prefix("cuda:").is_some_and(|n| n.parse::<u32>().is_ok());
+    matches!(name, "auto" | "host" | "cuda") || is_numbered(name)
 }
 
 /// The same tensors in memory of the host.

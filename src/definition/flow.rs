@@ -2,6 +2,7 @@
 //! tensors. What is not known is `None`, never a guess.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::item::{DType, Spec};
@@ -54,14 +55,17 @@ pub struct Outline {
 /// Why a stage cannot take what flows into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
-    pub(super) message: String,
+    pub(super) code: &'static str,
+    pub(super) message: Box<str>,
     /// The argument that is to blame, from the outermost; none is the stage itself.
     pub(super) at: Vec<String>,
-    pub(super) help: Option<String>,
+    /// The line of that argument's text, from 1.
+    pub(super) line: Option<NonZeroU32>,
+    pub(super) help: Option<Box<str>>,
     /// List items that would make it fit, to be put before it.
     pub(super) before: Vec<String>,
     /// What the last part of `at` was probably meant as.
-    pub(super) meant: Option<String>,
+    pub(super) meant: Option<Box<str>>,
 }
 
 impl Flow {
@@ -207,17 +211,29 @@ impl Misfit {
     /// It does not fit, because of `message`.
     pub fn new(message: impl Into<String>) -> Self {
         let (at, before) = (Vec::new(), Vec::new());
-        Misfit { message: message.into(), at, help: None, before, meant: None }
+        let (code, message) = ("forebay::spec", message.into().into());
+        Misfit { code, message, at, line: None, help: None, before, meant: None }
     }
 
     /// What to write instead.
     pub fn help(self, help: impl Into<String>) -> Self {
-        Misfit { help: Some(help.into()), ..self }
+        Misfit { help: Some(help.into().into()), ..self }
     }
 
     /// The argument that is to blame, from the outermost: `["stats", "t2m"]`.
     pub fn at<'a>(self, path: impl IntoIterator<Item = &'a str>) -> Self {
         Misfit { at: path.into_iter().map(str::to_owned).collect(), ..self }
+    }
+
+    /// Another code than that of what flows.
+    pub(super) fn code(self, code: &'static str) -> Self {
+        Misfit { code, ..self }
+    }
+
+    /// The line of the argument's text that is to blame, from 1.
+    pub(super) fn line(self, line: Option<usize>) -> Self {
+        let line = line.and_then(|line| u32::try_from(line).ok()).and_then(NonZeroU32::new);
+        Misfit { line, ..self }
     }
 
     /// A list item that would make it fit: `tensor.cast: f32`.
@@ -232,7 +248,7 @@ impl Misfit {
     pub(super) fn meant(mut self, known: &[&str]) -> Self {
         let name = self.at.last().map_or("", String::as_str);
         let help = super::suggest(name, known.iter().copied());
-        self.meant = nearest(name, known).map(str::to_owned);
+        self.meant = nearest(name, known).map(Box::from);
         self.help(help)
     }
 }

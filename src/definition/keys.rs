@@ -44,7 +44,7 @@ pub(crate) fn read<'a>(
             continue;
         }
         let read = match key.text.as_str() {
-            "id" => text(node).map(|id| options.id = Some(id.to_owned())),
+            "id" => id(node).map(|id| options.id = Some(id.to_owned())),
             "kind" | "doc" => text(node).map(|_| ()),
             // Read before, as it decides whether there is a stage.
             "when" => Ok(()),
@@ -85,6 +85,21 @@ pub(super) fn when(node: &Node) -> Read<bool> {
 
 fn text(node: &Node) -> Read<&str> {
     node.as_text().ok_or_else(|| format!("it is {}, not text", node.kind()))
+}
+
+fn id(node: &Node) -> Read<&str> {
+    let id = text(node)?;
+    let is_right = !id.trim().is_empty()
+        && id.chars().count() <= 100
+        && !id.chars().any(|c| c.is_control() || c == '=');
+    match is_right {
+        true => Ok(id),
+        false => {
+            Err("it is empty, has more than 100 characters, or a control character or `=` among \
+                      them: write a name such as `read`"
+                .to_owned())
+        }
+    }
 }
 
 fn count(node: &Node, least: u64) -> Read<u64> {
@@ -187,11 +202,17 @@ fn retry(node: &Node, problems: &mut Vec<Problem>) -> Read<Retry> {
             let max = node.get("max").map_or(Ok(3), times)?;
             let mut retry = Retry::times(max).on(RetryOn::When(is_transient));
             if let Some(node) = node.get("backoff") {
-                let (first, most) = units::durations(text(node)?)?;
+                let Some(text) = node.as_text() else {
+                    return Err(format!(
+                        "`backoff` is {}: write the shortest and longest pause, `200ms..20s`",
+                        node.kind()
+                    ));
+                };
+                let (first, most) = units::durations(text)?;
                 retry = retry.backoff(first, most);
             }
             if let Some(node) = node.get("on") {
-                retry = retry.on(match text(node)? {
+                retry = retry.on(match node.as_text().unwrap_or(node.kind()) {
                     "any" => RetryOn::Any,
                     "timeout" => RetryOn::Timeouts,
                     "transient" => RetryOn::When(is_transient),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pretty_yaml::config::{FormatOptions, LanguageOptions, LayoutOptions};
 
 use super::problem::{Problem, Problems};
-use super::tree;
+use super::{text, tree};
 
 /// Longer lines of brackets are broken.
 const WIDTH: usize = 100;
@@ -21,9 +21,8 @@ const TIMES: usize = 4;
 /// The file can't be read, it is not YAML, or it can't be laid out.
 pub(crate) fn laid_out(file: &Path) -> Result<(String, String), Problems> {
     let shown = file.display().to_string();
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Problems::new(&shown, &Arc::from(""), vec![Problem::absent(file, error)])
-    })?;
+    let text = text::read(file)
+        .map_err(|why| Problems::new(&shown, &Arc::from(""), vec![Problem::absent(file, why)]))?;
     match layout(&text) {
         Ok(laid_out) => Ok((text, laid_out)),
         Err(problem) => Err(Problems::new(&shown, &Arc::from(text), vec![*problem])),

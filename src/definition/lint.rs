@@ -4,6 +4,7 @@ use super::check::Step;
 use super::flow::Flow;
 use super::problem::Problem;
 use super::tree::{Place, Value};
+use crate::device::cuda;
 use crate::options::{Options, Ordered, Workers};
 use crate::trace::{bytes, count};
 
@@ -30,6 +31,7 @@ pub(super) fn stage(
     problems.extend(large(step, options, after));
     problems.extend(rate(step, options));
     problems.extend(unused(step, after));
+    problems.extend(device(step));
 }
 
 fn warn(code: &'static str, message: String, place: &Place, label: &str) -> Problem {
@@ -181,4 +183,29 @@ fn unused(step: &Step, after: &Flow) -> Option<Problem> {
     let label = "its items are computed by position and wait nowhere";
     let problem = warn("forebay::lint::buffer", message, place, label);
     Some(problem.help("leave it out: the buffer of the source stands behind it"))
+}
+
+/// A GPU that this machine does not have: the pipeline may be for another one.
+fn device(step: &Step) -> Option<Problem> {
+    if step.key.text != "device.upload" {
+        return None;
+    }
+    let node = step.node.get("device").unwrap_or(&step.node);
+    let name = node.as_text()?;
+    let number = match name.strip_prefix("cuda")? {
+        "" => 0,
+        numbered => numbered.strip_prefix(':')?.parse::<u32>().ok()?,
+    };
+    let there = cuda::count().unwrap_or(0);
+    if u64::from(number) < there as u64 {
+        return None;
+    }
+    let label = match there {
+        0 => "it has no GPU".to_owned(),
+        1 => "it has one GPU, `cuda:0`".to_owned(),
+        n => format!("it has {n} GPUs, `cuda:0` to `cuda:{}`", n - 1),
+    };
+    let message = format!("this machine has no device `{name}`: the pipeline does not run on it");
+    let problem = warn("forebay::lint::device", message, &node.place, &label);
+    Some(problem.help("write `auto`, which is the host where there is no GPU, or run it elsewhere"))
 }

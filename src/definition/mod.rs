@@ -2,6 +2,7 @@
 //! the engine that runs the Rust chain.
 
 mod absent;
+mod adapters;
 mod any;
 mod args;
 mod builtin;
@@ -14,6 +15,7 @@ mod fix;
 mod flow;
 mod holds;
 mod ids;
+mod implied;
 mod joined;
 mod keys;
 mod layout;
@@ -22,6 +24,8 @@ mod operator;
 mod outline;
 mod pinned;
 mod problem;
+mod resume;
+mod retries;
 mod schema;
 mod sources;
 mod stages;
@@ -31,6 +35,7 @@ mod tree;
 mod units;
 mod values;
 mod vars;
+mod within;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,6 +58,7 @@ use survey::Surveyor;
 pub use survey::{Edge, Survey};
 pub(crate) use units::{duration, link_speed};
 
+use crate::checkpoint::Checkpoint;
 use crate::item::{Pool, PoolStats, mix};
 use crate::pipeline::Pipeline;
 use crate::source::Index;
@@ -143,6 +149,12 @@ impl Definition {
         self.checked.run.seed
     }
 
+    /// Where the place of its runs is kept, if it says so. Whoever runs it keeps it:
+    /// [`AnyPipeline::resume`] goes on from what was kept.
+    pub fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.checked.run.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint)
+    }
+
     /// The pipeline's name.
     pub fn name(&self) -> &str {
         &self.checked.name
@@ -179,7 +191,7 @@ impl Definition {
         let pools = Pools::new();
         let pinned = pinned::pinned(&self.checked.steps, catalog);
         // What can be known before a byte of data is read is known before that.
-        let mut surveyor = Surveyor::new(catalog, &self.checked, true);
+        let mut surveyor = Surveyor::new(catalog, &self.checked, &self.text, true);
         let mut made = Vec::<Option<AnyPipeline>>::new();
         for (step, pinned) in self.checked.steps.iter().zip(&pinned) {
             let of_step = match pinned {
@@ -201,7 +213,7 @@ impl Definition {
             Some((of, pinned, Ring::of(of, pinned.until, &surveyor)))
         });
         let pinned: Vec<_> = pinned.collect();
-        surveyor.finish(&self.file, &self.text)?;
+        let survey = surveyor.finish(&self.file, &self.text)?;
         for (of, pinned, ring) in pinned {
             pinned.pin(&ring).map_err(|error| {
                 let Step { key, .. } = &self.checked.steps[of];
@@ -216,8 +228,14 @@ impl Definition {
         settings.name.clone_from(&self.checked.name);
         settings.cores = self.checked.run.cores;
         settings.io_threads = self.checked.run.io_threads;
+        settings.memory = survey.items_max;
         settings.stall = self.checked.run.stall;
-        Ok(Built { pipeline, pools })
+        // What only the stages themselves know.
+        let entry = pipeline.entry();
+        match resume::never(&entry, &self.checked) {
+            None => Ok(Built { pipeline, pools }),
+            Some(problem) => Err(Problems::new(&self.file, &self.text, vec![problem])),
+        }
     }
 
     /// What flows on each of its edges and how much memory a run can take, as far as that can be
@@ -227,7 +245,7 @@ impl Definition {
     /// # Errors
     /// What does not fit, such as a stage that takes floating point where integers flow.
     pub fn survey(&self, catalog: &Catalog, online: bool) -> Result<Survey, Problems> {
-        let mut surveyor = Surveyor::new(catalog, &self.checked, online);
+        let mut surveyor = Surveyor::new(catalog, &self.checked, &self.text, online);
         for step in &self.checked.steps {
             surveyor.step(step, None);
         }
@@ -292,6 +310,7 @@ impl Definition {
             node: &step.node,
             main: operator.main,
             options: operator.forms[step.form].options.clone().overridden_by(step.options.clone()),
+            retries_by_default: step.retries_by_default,
             context: &context,
         };
         let known: usize = before.iter().map(|before| before.problems().len()).sum();

@@ -8,6 +8,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, S
 
 use super::absent::instead;
 use super::fix::{self, Fix};
+use super::text::starred;
 use super::tree::Place;
 use crate::nearest::nearest;
 
@@ -184,12 +185,12 @@ impl Problems {
             false => GraphicalTheme::unicode_nocolor(),
         };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false);
-        let mut out = String::new();
+        let (mut out, text) = (String::new(), starred(&self.text));
         for problem in &self.list {
             let shown = Shown {
                 problem,
-                source: NamedSource::new(&self.file, self.text.to_string()),
-                len: self.text.len(),
+                source: NamedSource::new(&self.file, text.clone()),
+                len: text.len(),
             };
             if handler.render_report(&mut out, &shown).is_err() {
                 out.push_str(&problem.message);

@@ -290,6 +290,22 @@ fn runtime() -> Map<String, Json> {
         object(
             json!({
                 "seed": number, "cores": number, "io_threads": number,
+                "epochs": of(json!([count(1)]), "How often the items are gone through, each time in an order of its own."),
+                "shard": object(
+                    json!({
+                        "rank": of(json!([count(0)]), "Which rank this is, from 0."),
+                        "world": of(json!([count(1)]), "How many ranks there are."),
+                        "uneven": of(
+                            json!([{ "enum": ["drop", "pad"] }]),
+                            "What becomes of items that do not divide among the ranks.",
+                        ),
+                    }),
+                    &["rank", "world"],
+                ),
+                "deterministic": of(
+                    json!([{ "type": "boolean" }]),
+                    "Refuses stages that make the order of the items depend on timing.",
+                ),
                 "memory": size,
                 "stall": {
                     "description": "After how long without any movement it is said what the run \
@@ -297,6 +313,19 @@ fn runtime() -> Map<String, Json> {
                     "anyOf": [{ "type": "string" }, { "const": false }],
                 },
                 "stall_fails": { "type": "boolean" },
+                "checkpoint": object(
+                    json!({
+                        "path": {
+                            "type": "string",
+                            "description": "The file that the place of a run is kept in.",
+                        },
+                        "every": of(
+                            json!([count(1), time, text("^[0-9]+ (items|batches)$")]),
+                            "How often it is written: after so many items received, or a time, `30s`.",
+                        ),
+                    }),
+                    &["path"],
+                ),
             }),
             &[],
         ),

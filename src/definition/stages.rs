@@ -8,6 +8,7 @@ use super::check::{Step, only};
 use super::fix::Fix;
 use super::keys;
 use super::problem::{Problem, suggest};
+use super::retries;
 use super::sources::Named;
 use super::tree::{Key, Node, Place, Value};
 use super::vars::scalar;
@@ -169,7 +170,13 @@ impl<'a> Stages<'a> {
         let Some(operator) = operator else { return };
         check_kind(operator, key, node, problems);
         problems.extend(operator.check(key, arguments));
-        let options = self.defaults.of(operator.kind).overridden_by(stated);
+        let mut defaults = self.defaults.of(operator.kind);
+        let retries_by_default = stated.retry.is_none();
+        if operator.kind.makes_calls() && operator.never_retries() {
+            defaults.retry = None;
+            problems.extend(retries::refused(operator, &runtime));
+        }
+        let options = defaults.overridden_by(stated);
         let options = Options { id: Some(id.clone()), ..options };
         let kept = if is_there { None } else { Some(self.before.clone()) };
         let joins = operator.forms.iter().any(|form| matches!(form.takes, Takes::Named(_)));
@@ -201,6 +208,7 @@ impl<'a> Stages<'a> {
             key,
             node,
             options,
+            retries_by_default,
             places,
             form,
             yields,

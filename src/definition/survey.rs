@@ -9,12 +9,13 @@ use super::flow::{Flow, Misfit};
 use super::holds::Holds;
 use super::lint;
 use super::problem::{Problem, Problems};
+use super::resume::{self, Entries};
 use super::tree::{Node, Place, Value};
+use crate::entering::Entry;
 use crate::limits;
 use crate::options::Options;
 use crate::pipeline::RunSettings;
 use crate::stage::Kind;
-use crate::trace;
 
 /// What is known of a definition before it runs.
 #[derive(Debug)]
@@ -29,6 +30,11 @@ pub struct Survey {
     pub device_memory: Option<u64>,
     /// How much memory of the host the definition allows, if it says.
     pub memory_max: Option<u64>,
+    /// How much of that is left for items; the rest is what stages keep beside them.
+    pub(super) items_max: Option<u64>,
+    /// How a run goes on from a checkpoint in the middle; `None` if a stage of a user's own does not say:
+    /// then it is known once the pipeline is built.
+    pub entry: Option<Entry>,
     /// What runs but was hardly meant.
     pub warnings: Problems,
 }
@@ -58,12 +64,16 @@ pub struct Edge {
 pub(super) struct Surveyor<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) checked: &'a Checked,
+    text: &'a str,
     pub(super) online: bool,
     pub(super) problems: Vec<Problem>,
-    edges: Vec<Edge>,
+    pub(super) edges: Vec<Edge>,
     /// How many items each of them holds.
     held: Vec<u64>,
+    entries: Entries,
     cores: usize,
+    /// Bytes that stages keep beside items, such as chunks for later windows.
+    kept: u64,
     /// What the buffer of the source is, while nothing has made a stream of its items.
     pending: Option<Pending>,
 }
@@ -75,11 +85,28 @@ struct Pending {
 }
 
 impl<'a> Surveyor<'a> {
-    pub(super) fn new(catalog: &'a Catalog, checked: &'a Checked, online: bool) -> Self {
+    pub(super) fn new(
+        catalog: &'a Catalog,
+        checked: &'a Checked,
+        text: &'a str,
+        online: bool,
+    ) -> Self {
         let cores = checked.run.cores;
         let cores = RunSettings { cores, ..RunSettings::default() }.core_budget();
-        let (problems, edges, held, pending) = Default::default();
-        Surveyor { catalog, checked, online, problems, edges, held, cores, pending }
+        let (problems, edges, held, entries, kept, pending) = Default::default();
+        Surveyor {
+            catalog,
+            checked,
+            text,
+            online,
+            problems,
+            edges,
+            held,
+            entries,
+            cores,
+            kept,
+            pending,
+        }
     }
 
     /// How many of the items that the stage `from` makes there are at most, until the stage `until` has
@@ -108,13 +135,15 @@ impl<'a> Surveyor<'a> {
         let flow = match (known, &form.flow) {
             (Some(flow), _) => flow,
             (None, Some(flow)) => flow(&asked).unwrap_or_else(|misfit| {
-                let problem = problem(step, operator.main, misfit);
+                let problem = problem(self.text, step, operator.main, misfit);
                 self.problems.push(self.with_branches(step, problem));
                 before.streamed()
             }),
             (None, None) => Flow::default(),
         };
         let options = form.options.clone().overridden_by(step.options.clone());
+        let stage = (step, operator.kind);
+        self.entries.add(stage, (form, &options), &asked, flow.by_position);
         self.lint(step, &options, (before, branches), &flow);
         let Holds { items, host: memory, device: device_memory } =
             self.holds(operator.kind, &options, before, &flow);
@@ -167,7 +196,9 @@ impl<'a> Surveyor<'a> {
     /// What a stage and its buffer hold at most.
     fn holds(&mut self, kind: Kind, options: &Options, before: &Flow, after: &Flow) -> Holds {
         let kept = if kind == Kind::Source { after.kept } else { 0 };
-        let own = Holds::own(after.held.unwrap_or(0).saturating_add(kept));
+        let kept = after.held.unwrap_or(0).saturating_add(kept);
+        self.kept = self.kept.saturating_add(kept);
+        let own = Holds::own(kept);
         if after.by_position {
             return own;
         }
@@ -217,6 +248,9 @@ impl<'a> Surveyor<'a> {
         if let Some((most, place)) = &self.checked.run.memory {
             self.within(memory, *most, place);
         }
+        let entry = self.entries.entry();
+        let never = entry.as_ref().and_then(|entry| resume::never(entry, self.checked));
+        self.problems.extend(never);
         let (warnings, errors): (Vec<_>, Vec<_>) =
             self.problems.into_iter().partition(|problem| problem.is_warning);
         let warnings = Problems::new(file, text, warnings);
@@ -224,88 +258,74 @@ impl<'a> Surveyor<'a> {
             return Err(Problems::new(file, text, errors).and(warnings));
         }
         let memory_max = self.checked.run.memory.as_ref().map(|(most, _)| *most);
-        Ok(Survey { edges: self.edges, memory, device_memory, memory_max, warnings })
-    }
-
-    /// Refuses what can take more memory than the run may.
-    fn within(&mut self, memory: Option<u64>, most: u64, place: &Place) {
-        let shown = |bytes: u64| trace::bytes(bytes as f64);
-        match memory {
-            Some(memory) if memory > most => {
-                let message = format!(
-                    "the run can take {} of host memory, but it may take {}",
-                    shown(memory),
-                    shown(most)
-                );
-                let problem = Problem::new("forebay::memory", message, place, "this is too little");
-                let most_of_all = (self.edges.iter().enumerate())
-                    .max_by_key(|(_, edge)| edge.memory)
-                    .map(|(at, edge)| (edge, &self.checked.steps[at].key.place));
-                self.problems.push(match most_of_all {
-                    Some((edge, at)) => problem
-                        .and(at, format!("takes {} of it", shown(edge.memory.unwrap_or(0))))
-                        .help(lower(edge)),
-                    None => problem,
-                });
-            }
-            Some(_) => {}
-            None => {
-                let unknown = self.edges.iter().position(|edge| edge.memory.is_none());
-                let message = "whether the run keeps to its memory is not known";
-                let problem =
-                    Problem::new("forebay::lint::memory", message, place, "asked for here");
-                self.problems.push(match unknown {
-                    Some(at) => problem
-                        .and(
-                            &self.checked.steps[at].key.place,
-                            "how large its items are is not known",
-                        )
-                        .help(
-                            "a store elsewhere is looked at with `--online`; an operator of your \
-                             own says it with `.flows(...)`",
-                        )
-                        .warning(),
-                    None => problem.warning(),
-                });
-            }
-        }
+        let items_max = memory_max.map(|most| most.saturating_sub(self.kept).max(1));
+        Ok(Survey {
+            edges: self.edges,
+            memory,
+            device_memory,
+            memory_max,
+            items_max,
+            entry,
+            warnings,
+        })
     }
 }
 
-/// What to write so that a stage takes less.
-fn lower(edge: &Edge) -> String {
-    let each = edge.flow.bytes.unwrap_or(0);
-    let of = format!("its items have {} each", trace::bytes(each as f64));
-    if edge.kind == Kind::Source {
-        return "lower its `cache`, which may keep chunks for later windows".to_owned();
-    }
-    let keys = match edge.kind.makes_calls() {
-        true => "`workers`, `ordered: { window: ... }` or `buffer: { items: ... }`",
-        false => "`buffer: { items: ... }`",
+/// What does not fit in the sources among `steps`, where something else of the definition is wrong: so that
+/// it is told in the same pass.
+pub(super) fn of_sources(catalog: &Catalog, text: &str, steps: &[Step]) -> Vec<Problem> {
+    let misfit = |step: &Step| {
+        let operator = catalog.get(&step.key.text)?;
+        let form = &operator.forms[step.form];
+        let asked = Asked {
+            key: &step.key,
+            node: &step.node,
+            main: operator.main,
+            before: &Flow::default(),
+            branches: &[],
+            online: false,
+        };
+        let misfit = form.flow.as_ref().filter(|_| operator.kind == Kind::Source)?(&asked).err()?;
+        Some(problem(text, step, operator.main, misfit))
     };
-    format!("lower the {keys} of `{}`, or the batch: {of}", edge.id)
+    steps.iter().filter_map(misfit).collect()
 }
 
 /// What is wrong, with the place of the argument that is to blame.
-fn problem(step: &Step, main: Option<&str>, misfit: Misfit) -> Problem {
-    let Misfit { message, at, help, before, meant } = misfit;
+fn problem(text: &str, step: &Step, main: Option<&str>, misfit: Misfit) -> Problem {
+    let Misfit { code, message, at, line, help, before, meant } = misfit;
     let place = match at.is_empty() {
         true => step.key.place.clone(),
         false => locate(&step.node, main, &at).unwrap_or_else(|| step.key.place.clone()),
     };
-    let problem = Problem::new("forebay::spec", message, &place, "here");
+    let block = at.last().and_then(|name| step.node.get(name)?.as_text());
+    let line =
+        line.zip(block).and_then(|(line, block)| line_of(text, &place, block, line.get() as usize));
+    let place = line.unwrap_or(place);
+    let problem = Problem::new(code, message, &place, "here");
     let problem = match help {
         Some(help) => problem.help(help),
         None => problem,
     };
     match (meant, at.last(), before.is_empty()) {
         (Some(text), Some(find), _) => {
-            let find = find.clone();
+            let (find, text) = (find.clone(), text.into());
             problem.fix(Fix::Replace { place, find, text })
         }
         (_, _, false) => problem.fix(Fix::Insert { before: step.key.place.clone(), items: before }),
         _ => problem,
     }
+}
+
+/// Where the n-th line, from 1, of a text stands that begins in the line below its key, as behind `|`.
+fn line_of(text: &str, key: &Place, block: &str, n: usize) -> Option<Place> {
+    let wanted = block.lines().nth(n - 1)?.trim();
+    let begun = text.get(..key.start)?.rfind('\n').map_or(0, |at| at + 1);
+    let start = begun + text[begun..].split_inclusive('\n').take(n).map(str::len).sum::<usize>();
+    let line = text[start..].lines().next().unwrap_or_default();
+    let start = start + line.len() - line.trim_start().len();
+    // It may be text of another form, such as one in quotes.
+    (!wanted.is_empty() && line.trim() == wanted).then(|| start..start + wanted.len())
 }
 
 /// Where the argument at `path` stands: keys of mappings, and entries of lists by their text.

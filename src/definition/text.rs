@@ -44,30 +44,7 @@ impl Definition {
     /// Its text without what may be a secret: values of keys that are called like one, users and
     /// passwords in URLs and what stands behind their `?`.
     pub fn text_without_secrets(&self) -> String {
-        fn secrets(node: &Node, places: &mut Vec<Place>) {
-            match &node.value {
-                Value::List(nodes) => nodes.iter().for_each(|node| secrets(node, places)),
-                Value::Map(entries) => {
-                    for (key, node) in entries {
-                        let is_scalar = !matches!(node.value, Value::List(_) | Value::Map(_));
-                        if is_scalar && is_secret(&key.text) {
-                            places.push(node.place.clone());
-                        } else if is_secret(&key.text)
-                            && let Some(default) = node.get("default")
-                        {
-                            places.push(default.place.clone());
-                        } else {
-                            secrets(node, places);
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        let mut places = Vec::new();
-        if let Ok(top) = tree::parse(&self.text) {
-            secrets(&top, &mut places);
-        }
+        let mut places = secrets(&self.text);
         let mut text = self.text.to_string();
         let plain = |c| matches!(c, '"' | '\'');
         let told = places.iter().map(|place| text[place.clone()].trim_matches(plain).to_owned());
@@ -80,6 +57,45 @@ impl Definition {
         let text = told.iter().fold(text, |text, told| text.replace(told, "***"));
         crate::store::redacted(&text)
     }
+}
+
+/// The text with stars for what may be a secret, so that nothing moves from its place.
+pub(super) fn starred(text: &str) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for place in secrets(text) {
+        let is_plain = |byte: &u8| matches!(byte, b'"' | b'\'' | b'\n' | b'\r');
+        bytes[place].iter_mut().filter(|byte| !is_plain(byte)).for_each(|byte| *byte = b'*');
+    }
+    crate::store::starred(&String::from_utf8_lossy(&bytes))
+}
+
+/// Where the values of keys that are called like a secret stand.
+fn secrets(text: &str) -> Vec<Place> {
+    fn of(node: &Node, places: &mut Vec<Place>) {
+        match &node.value {
+            Value::List(nodes) => nodes.iter().for_each(|node| of(node, places)),
+            Value::Map(entries) => {
+                for (key, node) in entries {
+                    let is_scalar = !matches!(node.value, Value::List(_) | Value::Map(_));
+                    if is_scalar && is_secret(&key.text) {
+                        places.push(node.place.clone());
+                    } else if is_secret(&key.text)
+                        && let Some(default) = node.get("default")
+                    {
+                        places.push(default.place.clone());
+                    } else {
+                        of(node, places);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut places = Vec::new();
+    if let Ok(top) = tree::parse(text) {
+        of(&top, &mut places);
+    }
+    places
 }
 
 /// Whether what a key of this name holds may be a secret.

@@ -13,6 +13,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "" => return Err(format!("`{text}` has no unit: write `{text}s` or `{text}ms`")),
+        _ if number.is_err() => return Err(format!("`{text}` is no time: write `30s` or `200ms`")),
         _ => return Err(format!("`{unit}` is no unit of time: write ns, us, ms, s, min or h")),
     };
     let number = number.map_err(|()| format!("`{text}` is no time: write `30s` or `200ms`"))?;
@@ -37,6 +38,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let Some(factor) = byte_unit(unit) else {
         return Err(match unit {
             "" => format!("`{text}` has no unit: write `{text}B`, `{text}MiB` or `{text}GB`"),
+            _ if number.is_err() => format!("`{text}` is no size: write `400MB` or `2GiB`"),
             _ => format!("`{unit}` is no unit of size: write B, kB, MB, GB, KiB, MiB or GiB"),
         });
     };

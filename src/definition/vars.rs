@@ -198,9 +198,14 @@ fn declaration(
         (None, Some(default)) => (default.value.clone(), "its default".to_owned(), true),
         (None, None) => {
             let message = format!("variable `{name}` has no value");
+            let help = match node.get("env").and_then(Node::as_text) {
+                Some(env) => format!(
+                    "give it one: {env} in the environment, `--set {name}=...`, or a `default:`"
+                ),
+                None => format!("give it one: `--set {name}=...`, or a `default:`"),
+            };
             problems.push(
-                Problem::new("forebay::var", message, &key.place, "declared here")
-                    .help(format!("give it one: `--set {name}=...`, or a `default:`")),
+                Problem::new("forebay::var", message, &key.place, "declared here").help(help),
             );
             return None;
         }
@@ -211,7 +216,8 @@ fn declaration(
             let place = node.get("default").map_or(&key.place, |default| &default.place);
             let why = if shown { why } else { "is not".to_owned() };
             let message = format!("variable `{name}` is of type {kind}, but {from} {why}");
-            problems.push(Problem::new("forebay::var", message, place, "declared here"));
+            let problem = Problem::new("forebay::var", message, place, "declared here");
+            problems.push(problem.help(format!("write {}", wanted(kind))));
             None
         }
     }
@@ -222,6 +228,19 @@ pub(crate) fn scalar(text: &str) -> Value {
     match super::tree::parse(text) {
         Ok(node) if !matches!(node.value, Value::Null) => node.value,
         _ => Value::Text(text.to_owned()),
+    }
+}
+
+/// What a value of a type looks like.
+fn wanted(kind: &str) -> &'static str {
+    match kind {
+        "int" => "a whole number, such as 4",
+        "float" => "a number, such as 0.5",
+        "bool" => "true or false",
+        "size" => "a size with its unit, such as `2GiB`",
+        "time" => "a time with its unit, such as `30s`",
+        "url" => "a path or a URL, such as `s3://bucket/era5.zarr`",
+        _ => "text, in quotes if it looks like something else",
     }
 }
 

@@ -7,13 +7,16 @@ use super::Device;
 use super::cuda::CudaMemory;
 use super::transform::NotHere;
 use crate::fault::Result;
-use crate::item::{Buffer, Element, Pool, Spec, Tensor};
+use crate::item::{Buffer, Element, OtherLength, Pool, Spec, Tensor};
 use crate::running::Claim;
 use crate::store::zarr::Window;
 use crate::trace::Receipt;
 
 /// Memory on a device that holds a tensor's elements.
 pub trait Memory: Send + Sync + 'static {
+    /// How many bytes it holds.
+    fn bytes(&self) -> usize;
+
     /// The bytes, if the device's memory is the host's.
     fn as_host(&self) -> Option<&[u8]>;
 
@@ -47,8 +50,12 @@ pub struct DeviceTensor {
 
 impl DeviceTensor {
     /// A tensor whose elements are in `memory`.
-    pub fn new(spec: Spec, memory: Box<dyn Memory>) -> Self {
-        DeviceTensor { spec, memory }
+    ///
+    /// # Errors
+    /// The memory holds fewer bytes than `spec` says, or more.
+    pub fn new(spec: Spec, memory: Box<dyn Memory>) -> Result<Self, OtherLength> {
+        spec.check_length(memory.bytes())?;
+        Ok(DeviceTensor { spec, memory })
     }
 
     /// What it is.
@@ -76,20 +83,20 @@ impl DeviceTensor {
     }
 
     /// The tensor itself, if the device's memory is the host's.
-    pub(super) fn into_host(self) -> Result<Tensor, NotHere> {
+    pub(super) fn into_host(self) -> Result<Tensor> {
         let DeviceTensor { spec, memory } = self;
         match memory.into_host() {
-            Some(data) => Ok(Tensor::from_parts(spec, data)),
-            None => Err(NotHere { tensor: spec, device: "host".to_owned() }),
+            Some(data) => Ok(Tensor::from_parts(spec, data)?),
+            None => Err(NotHere { tensor: spec, device: "host".to_owned() }.into()),
         }
     }
 
     /// A copy in host memory from `pool`. Waits for it.
     ///
     /// # Errors
-    /// The device failed.
+    /// The device failed, or the pool has no memory to give.
     pub fn to_host(&self, pool: &Pool) -> Result<Tensor> {
-        let mut tensor = Tensor::take(pool, self.spec.clone());
+        let mut tensor = Tensor::try_take(pool, self.spec.clone())?;
         self.memory.download(tensor.bytes_mut())?;
         Ok(tensor)
     }
@@ -160,5 +167,63 @@ impl DeviceBatch {
     /// Bytes of data.
     pub fn bytes(&self) -> u64 {
         self.tensors.iter().map(|tensor| tensor.spec().bytes()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::DType;
+
+    struct Held(Vec<u8>);
+
+    impl Memory for Held {
+        fn bytes(&self) -> usize {
+            self.0.len()
+        }
+
+        fn as_host(&self) -> Option<&[u8]> {
+            Some(&self.0)
+        }
+
+        fn download(&self, to: &mut [u8]) -> Result<()> {
+            to.copy_from_slice(&self.0);
+            Ok(())
+        }
+
+        fn into_host(self: Box<Self>) -> Option<Buffer> {
+            // Shorter than it said.
+            Some(Pool::default().take(1))
+        }
+    }
+
+    fn tensor(shape: &[u64], held: usize) -> Result<DeviceTensor, OtherLength> {
+        let dims = shape.iter().map(|_| Arc::from("n")).collect();
+        let (name, shape) = (Arc::from("x"), Arc::from(shape));
+        DeviceTensor::new(
+            Spec { name, dtype: DType::F32, dims, shape },
+            Box::new(Held(vec![0; held])),
+        )
+    }
+
+    #[test]
+    fn a_tensor_is_as_long_as_its_memory() {
+        assert!(tensor(&[3, 2], 24).is_ok());
+        let error = tensor(&[3, 2], 20).expect_err("too short").to_string();
+        assert!(
+            error.contains("`x: f32[n 3, n 2]` has 24 bytes, but its memory holds 20"),
+            "{error}"
+        );
+        assert!(tensor(&[3, 2], 28).is_err());
+        // Counted in 64 bits these are none.
+        assert!(tensor(&[1 << 62, 4], 0).is_err());
+        assert!(tensor(&[1 << 32, 1 << 32, 1 << 32], 0).is_err());
+        assert!(tensor(&[3, 0], 0).is_ok());
+    }
+
+    #[test]
+    fn memory_that_said_another_length_makes_no_tensor() {
+        let error = tensor(&[3, 2], 24).expect("as it says").into_host().expect_err("1 byte");
+        assert!(error.to_string().contains("its memory holds 1"), "{error}");
     }
 }

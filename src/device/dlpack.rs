@@ -13,7 +13,7 @@ use dlpark::metadata::Dynamic;
 pub use dlpark::versioned::Dlpack;
 
 use super::cuda::{Exported, Stream};
-use super::{DeviceTensor, NotHere};
+use super::{DeviceTensor, Memory as _, NotHere};
 use crate::fault::Result;
 use crate::item::{DType, Spec, Tensor};
 
@@ -52,19 +52,20 @@ impl DeviceTensor {
     ///
     /// On a GPU its bytes may be on their way still. `stream` is the one on which the taker will work:
     /// that stream waits for them, and the host does not; and the memory is used again only after what
-    /// the stream was told until the taker lets go of it. Without a stream the host waits for the bytes,
-    /// and the taker lets go only after its work is done.
+    /// the stream was told until the taker lets go of it. Without a stream the host waits for the bytes
+    /// and for all work on them, and the taker lets go only after its own is done.
     ///
     /// # Errors
     /// The GPU failed, or `stream` is given for a tensor that is not on one.
     pub fn into_dlpack(self, stream: Option<Arc<Stream>>) -> Result<Dlpack> {
         let spec = self.spec().clone();
-        if self.memory().as_cuda().is_none() {
+        let Some(memory) = self.memory().as_cuda() else {
             if stream.is_some() {
                 return Err(NotHere { tensor: spec, device: "the stream's GPU".to_owned() }.into());
             }
             return Ok(self.into_host()?.into_dlpack());
-        }
+        };
+        spec.check_length(memory.bytes())?;
         let exported = Exported::new(self, stream)?;
         let (address, ordinal) = exported.place()?;
         // SAFETY: the memory is there for as long as what is exported, and nobody else refers to it.

@@ -40,7 +40,7 @@ impl FilePart {
             )
             .into());
         }
-        let mut tensor = Tensor::take(pool, spec.clone());
+        let mut tensor = Tensor::try_take(pool, spec.clone())?;
         file.seek(SeekFrom::Start(*offset)).map_err(failed)?;
         file.read_exact(tensor.bytes_mut()).map_err(failed)?;
         Ok(Batch::new(vec![tensor], Vec::new()))

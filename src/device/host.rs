@@ -42,15 +42,15 @@ struct HostLane {
 }
 
 impl HostLane {
-    fn put(&self, batch: Batch) -> DeviceBatch {
+    fn put(&self, batch: Batch) -> Result<DeviceBatch> {
         let (tensors, windows) = batch.into_parts();
         let put = |tensor: Tensor| {
             let (spec, data) = tensor.into_parts();
             DeviceTensor::new(spec, Box::new(HostMemory(data)))
         };
-        let tensors = tensors.into_iter().map(put).collect();
+        let tensors = tensors.into_iter().map(put).collect::<Result<_, _>>()?;
         let device: Arc<Host> = Arc::clone(&self.device);
-        DeviceBatch::new(device, tensors, windows)
+        Ok(DeviceBatch::new(device, tensors, windows))
     }
 }
 
@@ -65,7 +65,7 @@ impl Lane for HostLane {
         };
         let there = Batch::new(tensors.into_iter().map(copy).collect(), windows);
         self.worker.device_meter().copied(begun.elapsed(), bytes);
-        Ok(self.put(there))
+        self.put(there)
     }
 
     fn transform(&mut self, batch: DeviceBatch, how: &Transform) -> Result<DeviceBatch> {
@@ -87,19 +87,23 @@ impl Lane for HostLane {
             }
         };
         self.worker.device_meter().ran(begun.elapsed());
-        Ok(self.put(done))
+        self.put(done)
     }
 
     fn download(&mut self, batch: DeviceBatch) -> Result<Batch> {
         let (_, tensors, windows) = batch.into_parts();
         let tensors = tensors.into_iter().map(DeviceTensor::into_host);
-        Ok(Batch::new(tensors.collect::<Result<_, _>>()?, windows))
+        Ok(Batch::new(tensors.collect::<Result<_>>()?, windows))
     }
 }
 
 struct HostMemory(Buffer);
 
 impl Memory for HostMemory {
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     fn as_host(&self) -> Option<&[u8]> {
         Some(&self.0)
     }

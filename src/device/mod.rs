@@ -6,6 +6,7 @@ pub mod cuda;
 mod dlpack;
 mod file;
 mod host;
+mod kernel;
 mod stages;
 mod transform;
 
@@ -17,8 +18,10 @@ pub use cuda::CudaError;
 pub use dlpack::Dlpack;
 pub use file::FilePart;
 pub use host::host;
+pub(crate) use kernel::other_dtype;
+pub use kernel::{Kernel, NoVariable, OtherDType};
 pub use stages::{cast, crop, download, flip, kernel, normalize, read, upload};
-pub use transform::{Kernel, NoVariable, NotHere, Transform};
+pub use transform::{NotHere, Transform};
 
 use crate::fault::Result;
 use crate::item::{Batch, Pool};

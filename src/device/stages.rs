@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Device, DeviceBatch, FilePart, Kernel, Lane, Transform, UNDER_WAY, with};
+use super::{Device, DeviceBatch, FilePart, Kernel, Lane, Transform, UNDER_WAY, cuda, with};
 use crate::fault::{BoxError, Result};
 use crate::item::{Batch, DType};
 use crate::ops::{Pick, Stats};
 use crate::stage::Worker;
 use crate::store::zarr::Span;
-use crate::work::{Staged, Work};
+use crate::work::{Staged, With, Work};
 
 /// A device stage that copies batches to `device`. Behind it wait two batches unless told
 /// otherwise: while one is used the next is there, and the one after it is being copied.
@@ -84,29 +84,32 @@ pub fn read(
 
 /// A device stage that brings each variable to mean 0 and deviation 1, where the batch is.
 pub fn normalize(stats: Stats) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
-    transform("normalize", Transform::Normalize(stats))
+    transform("normalize", with(lanes), Transform::Normalize(stats))
 }
 
 /// A device stage that casts all variables to a type of floating point, where the batch is.
 pub fn cast(to: DType) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
-    transform("cast", Transform::Cast(to))
+    transform("cast", with(lanes), Transform::Cast(to))
 }
 
 /// A device stage that turns dimensions around, where the batch is.
 pub fn flip(dims: Vec<String>) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
-    transform("flip", Transform::Pick(Pick::Flip(dims)))
+    transform("flip", with(lanes), Transform::Pick(Pick::Flip(dims)))
 }
 
 /// A device stage that cuts a box out of all tensors, where the batch is.
 pub fn crop(
     ranges: BTreeMap<String, Span>,
 ) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
-    transform("crop", Transform::Pick(Pick::Crop(ranges)))
+    transform("crop", with(lanes), Transform::Pick(Pick::Crop(ranges)))
 }
 
-/// A device stage that runs a kernel of one's own on a GPU.
+/// A device stage that runs a kernel of one's own on a GPU. It is compiled, and what it takes is
+/// compared with what it will be given, before the run reads anything.
 pub fn kernel(kernel: Kernel) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch>> {
-    transform("kernel", Transform::Kernel(kernel))
+    let asked = kernel.clone();
+    let lanes = with(lanes).ready(move || Ok(cuda::ready(&asked)?));
+    transform("kernel", lanes, Transform::Kernel(kernel))
 }
 
 /// A device stage that copies batches back to the host.
@@ -116,9 +119,10 @@ pub fn download() -> Staged<impl Work<In = DeviceBatch, Out = Batch>> {
 
 fn transform(
     name: &'static str,
+    with_lanes: With<Lanes>,
     how: Transform,
 ) -> Staged<impl Work<In = DeviceBatch, Out = DeviceBatch> + use<>> {
-    with(lanes)
+    with_lanes
         .map(name, move |lanes: &mut Lanes, _, batch| lanes.of(&batch)?.transform(batch, &how))
         .buffer(2)
 }

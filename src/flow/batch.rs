@@ -3,10 +3,11 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use crate::entering::Entering;
 use crate::item::Item;
 use crate::link::{Inlet, Outlet};
 use crate::site::Holding;
-use crate::source::Index;
+use crate::source::{Groups, Index};
 use crate::stage::{Stage, Stop};
 
 /// Groups of `size` items, see [`batch`].
@@ -57,13 +58,26 @@ impl<T: Send + 'static> Stage for Batch<T> {
         "batch"
     }
 
+    fn entering(&self) -> Entering {
+        match self.within {
+            None => Entering::Groups,
+            Some(_) => {
+                Entering::Never("sends groups that are not full after a time: leave out `within`")
+            }
+        }
+    }
+
+    fn decides(&self, _: Option<&Groups>) -> String {
+        format!("size {}{}", self.size, if self.drop_last { ", drop_last" } else { "" })
+    }
+
     async fn run(self, inlet: &mut Inlet<T>, outlet: &mut Outlet<Vec<T>>) -> Result<(), Stop> {
         // A group has the id of its first item: a function of the input's order alone.
         let mut members = Vec::new();
         let mut bytes = 0;
         let mut group = Vec::with_capacity(self.size.min(1024));
         let mut deadline = None;
-        let mut holding = Holding::nothing(outlet.site());
+        let mut holding = Holding::nothing::<T>(outlet.site());
         loop {
             // Receiving is cancel-safe: an item is either received or still in the inlet.
             let received = match (deadline, self.within) {
@@ -79,7 +93,7 @@ impl<T: Send + 'static> Stage for Batch<T> {
                         members.push(item.id);
                         bytes += item.bytes;
                         group.push(item.value);
-                        holding.set(group.len());
+                        holding.set(group.len(), bytes);
                         group.len() == self.size
                     }
                     None => break,
@@ -90,11 +104,11 @@ impl<T: Send + 'static> Stage for Batch<T> {
                 outlet.site().meter.grouped(id, std::mem::take(&mut members));
                 let value = std::mem::replace(&mut group, Vec::with_capacity(self.size.min(1024)));
                 deadline = None;
-                holding.set(0);
+                holding.set(0, 0);
                 outlet.send_item(Item { id, bytes: std::mem::take(&mut bytes), value }).await?;
             }
         }
-        holding.set(0);
+        holding.set(0, 0);
         match members.first() {
             Some(&id) if !self.drop_last => {
                 outlet.site().meter.grouped(id, members);
@@ -135,12 +149,17 @@ impl<T: Send + 'static> Stage for Unbatch<T> {
         "unbatch"
     }
 
+    fn entering(&self) -> Entering {
+        Entering::Many
+    }
+
     async fn run(self, inlet: &mut Inlet<Vec<T>>, outlet: &mut Outlet<T>) -> Result<(), Stop> {
-        let mut holding = Holding::nothing(outlet.site());
-        while let Some(group) = inlet.recv().await? {
-            let mut group = group.into_iter();
+        let mut holding = Holding::nothing::<T>(outlet.site());
+        while let Some(group) = inlet.recv_item().await? {
+            let each = group.bytes / group.value.len().max(1) as u64;
+            let mut group = group.value.into_iter();
             while let Some(item) = group.next() {
-                holding.set(group.len());
+                holding.set(group.len(), each * group.len() as u64);
                 outlet.send(item).await?;
             }
         }

@@ -6,8 +6,9 @@ use std::task::Poll;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::entering::Entering;
 use crate::item::Item;
-use crate::join::{Join, joined};
+use crate::join::{Join, SEVERAL, joined};
 use crate::link::{Inlet, Outlet};
 use crate::options::Options;
 use crate::pipeline::Pipeline;
@@ -44,6 +45,18 @@ pub(crate) enum Together {
     Sequence,
 }
 
+impl Together {
+    /// Where a run can go on behind it.
+    pub(crate) const fn entering(self) -> Entering {
+        match self {
+            Together::Arrival => Entering::Never(
+                "takes items as they come: let it take turns (`order: turns`, `flow::interleave`)",
+            ),
+            Together::Turns | Together::Sequence => SEVERAL,
+        }
+    }
+}
+
 /// The items of all `pipelines` in the order `how`; of the options, `id` and `buffer` apply.
 pub(crate) fn together<T: Send + 'static>(
     how: Together,
@@ -62,6 +75,8 @@ struct Interleave;
 struct Concat;
 
 impl<T: Send + 'static> Join<T> for Merge {
+    const ENTERING: Entering = Together::Arrival.entering();
+
     async fn run(self, inlets: &mut [Inlet<T>], outlet: &mut Outlet<T>) -> Result<(), Stop> {
         let mut open: Vec<usize> = (0..inlets.len()).collect();
         let mut turn = 0;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use parking_lot::Mutex;
 
 use crate::link::{Inlet, Outlet};
-use crate::source::Index;
+use crate::source::{Groups, Index};
 use crate::stage::{Stage, Stop};
 
 /// The same items again, see [`repeat`].
@@ -29,6 +29,10 @@ impl<T: Send + 'static> Stage for Repeat<T> {
 
     fn name(&self) -> &str {
         "repeat"
+    }
+
+    fn decides(&self, _: Option<&Groups>) -> String {
+        format!("{} times", self.times)
     }
 
     fn needs_index(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::link::{Inlet, Outlet};
-use crate::source::Index;
+use crate::source::{Groups, Index};
 use crate::stage::{Stage, Stop};
 
 /// What happens to items that do not divide among the ranks.
@@ -63,6 +63,11 @@ impl<T: Send + 'static> Stage for Shard<T> {
 
     fn name(&self) -> &str {
         "shard"
+    }
+
+    fn decides(&self, _: Option<&Groups>) -> String {
+        let Shard { rank, world, uneven, .. } = self;
+        format!("rank {rank} of {world}, uneven {uneven:?}").to_lowercase()
     }
 
     fn needs_index(&self) -> bool {

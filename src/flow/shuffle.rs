@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use super::permutation::Permutation;
+use crate::entering::Entering;
 use crate::item::mix;
 use crate::link::{Inlet, Outlet};
 use crate::site::Holding;
@@ -78,6 +79,24 @@ impl<T: Send + 'static> Stage for Shuffle<T> {
         "shuffle"
     }
 
+    fn entering(&self) -> Entering {
+        Entering::Beginning("mixes a stream: put it before the first stage that reads")
+    }
+
+    fn decides(&self, groups: Option<&Groups>) -> String {
+        let how = match (self.how, groups) {
+            (How::Full, _) if self.buffer == BUFFER => String::new(),
+            (How::Full, _) => format!(", buffer {}", self.buffer),
+            (How::Blocks(items), _) => format!(", blocks of {items}"),
+            (How::Groups(mixed), Some(groups)) => {
+                let mixed = mixed.unwrap_or(groups.mixed());
+                format!(", {mixed} of {} groups at a time", groups.count())
+            }
+            (How::Groups(_), None) => ", by groups".to_owned(),
+        };
+        format!("seed {}{how}", self.seed)
+    }
+
     fn needs_groups(&self) -> bool {
         matches!(self.how, How::Groups(_))
     }
@@ -89,18 +108,23 @@ impl<T: Send + 'static> Stage for Shuffle<T> {
             drawn += 1;
             (mix(self.seed, drawn) % n as u64) as usize
         };
-        let mut holding = Holding::nothing(outlet.site());
+        let mut holding = Holding::nothing::<T>(outlet.site());
+        let mut bytes = 0;
         while let Some(item) = inlet.recv_item().await? {
+            bytes += item.bytes;
             waiting.push(item);
-            holding.set(waiting.len().min(self.buffer));
+            holding.set(waiting.len().min(self.buffer), bytes);
             if waiting.len() > self.buffer {
                 let item = waiting.swap_remove(draw(waiting.len()));
+                bytes -= item.bytes;
+                holding.set(waiting.len(), bytes);
                 outlet.send_item(item).await?;
             }
         }
         while !waiting.is_empty() {
             let item = waiting.swap_remove(draw(waiting.len()));
-            holding.set(waiting.len());
+            bytes -= item.bytes;
+            holding.set(waiting.len(), bytes);
             outlet.send_item(item).await?;
         }
         Ok(())

@@ -2,9 +2,14 @@
 
 use std::marker::PhantomData;
 
+use crate::entering::Entering;
 use crate::link::{Inlet, Outlet};
-use crate::source::Index;
+use crate::source::{Groups, Index};
 use crate::stage::{Stage, Stop};
+
+/// What they say of a stream.
+const COUNTS: Entering =
+    Entering::Beginning("counts a stream: put it before the first stage that reads");
 
 /// The first items, see [`take`].
 #[derive(Debug)]
@@ -24,6 +29,14 @@ impl<T: Send + 'static> Stage for Take<T> {
 
     fn name(&self) -> &str {
         "take"
+    }
+
+    fn entering(&self) -> Entering {
+        COUNTS
+    }
+
+    fn decides(&self, _: Option<&Groups>) -> String {
+        format!("{} items", self.n)
     }
 
     async fn run(self, inlet: &mut Inlet<T>, outlet: &mut Outlet<T>) -> Result<(), Stop> {
@@ -58,6 +71,14 @@ impl<T: Send + 'static> Stage for Skip<T> {
 
     fn name(&self) -> &str {
         "skip"
+    }
+
+    fn entering(&self) -> Entering {
+        COUNTS
+    }
+
+    fn decides(&self, _: Option<&Groups>) -> String {
+        format!("{} items", self.n)
     }
 
     async fn run(self, inlet: &mut Inlet<T>, outlet: &mut Outlet<T>) -> Result<(), Stop> {

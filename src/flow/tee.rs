@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::assembly::{Assembly, Build, Deferred, guarded, record};
+use crate::entering::Entering;
 use crate::item::Item;
 use crate::link::{Inlet, Outlet};
 use crate::options::Options;
@@ -36,7 +37,9 @@ where
     T: Clone + Send + 'static,
 {
     assert!(branches > 0, "a tee has one branch at least");
-    let tee = node::<T>("tee", Kind::Flow, Options::default());
+    let mut tee = node::<T>("tee", Kind::Flow, Options::default());
+    tee.entering =
+        Entering::Beginning("gives items to several branches, each of which is elsewhere");
     let (build, mut nodes, problems, settings) = pipeline.into_parts();
     nodes.push(tee.clone());
     let shared = Arc::new(Mutex::new(Shared::Plan(build)));

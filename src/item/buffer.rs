@@ -137,6 +137,14 @@ impl Pool {
     /// # Panics
     /// If there is no such amount of memory; within a stage that is the item's failure.
     pub fn take(&self, len: usize) -> Buffer {
+        self.try_take(len).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same, for memory that the system may refuse, as it does pinned memory.
+    ///
+    /// # Errors
+    /// There is no such amount of memory.
+    pub fn try_take(&self, len: usize) -> Result<Buffer> {
         let pages = class(len.div_ceil(PAGE));
         let inner = &self.inner;
         let memory = match inner.idle(pages, self.lends_larger()) {
@@ -148,12 +156,12 @@ impl Pool {
                 inner.misses.fetch_add(1, Relaxed);
                 match &inner.allocate {
                     None => Memory::new(pages),
-                    Some(allocate) => self.pin(pages, allocate),
+                    Some(allocate) => self.pin(pages, allocate)?,
                 }
             }
         };
         inner.lent.fetch_add((memory.pages() * PAGE) as u64, Relaxed);
-        Buffer { memory: Some(memory), len, pool: self.clone() }
+        Ok(Buffer { memory: Some(memory), len, pool: self.clone() })
     }
 
     fn lends_larger(&self) -> bool {
@@ -161,17 +169,19 @@ impl Pool {
     }
 
     /// Pins memory, and what else belongs to the ring.
-    fn pin(&self, pages: usize, allocate: &Allocate) -> Memory {
+    fn pin(&self, pages: usize, allocate: &Allocate) -> Result<Memory> {
         let _pinning = self.inner.pinning.lock();
         // Another who waited for memory of this size may have pinned all of it.
         if let Some(memory) = self.inner.idle(pages, self.lends_larger()) {
-            return memory;
+            return Ok(memory);
         }
-        let first = allocate(pages * PAGE).unwrap_or_else(|error| panic!("{error}"));
+        let first = allocate(pages * PAGE)?;
         let fit = RING_MAX as usize / (pages * PAGE);
+        // Nobody has any of it before all of it is there: pinning waits for copies under way.
+        let mut ring = Vec::new();
         for _ in 1..self.ring.load(Relaxed).min(fit) {
             match allocate(pages * PAGE) {
-                Ok(memory) => self.inner.put(Memory::Foreign(memory)),
+                Ok(memory) => ring.push(memory),
                 // The one that is needed is there.
                 Err(error) => {
                     tracing::debug!(%error, "a ring stays incomplete");
@@ -179,7 +189,8 @@ impl Pool {
                 }
             }
         }
-        Memory::Foreign(first)
+        ring.into_iter().for_each(|memory| self.inner.put(Memory::Foreign(memory)));
+        Ok(Memory::Foreign(first))
     }
 
     /// Whether `other` is a handle on the same pool.

@@ -16,10 +16,10 @@ pub(crate) use id::mix;
 pub use id::{Fingerprint, ItemId};
 pub use memory::HostMemory;
 pub(crate) use number::{Number, for_type};
-pub use spec::{DType, Element, Spec};
+pub use spec::{DType, Element, OtherLength, Spec};
 pub use tensor::Tensor;
 pub use weight::Label;
-pub(crate) use weight::{give_claim, label, takes_claim, weight};
+pub(crate) use weight::{give_claim, is_on_host, label, takes_claim, weight};
 
 /// One item under way: its value, where it came from and how much memory it keeps.
 #[derive(Debug)]

@@ -119,15 +119,37 @@ pub struct Spec {
     pub shape: Arc<[u64]>,
 }
 
+/// Memory that is not as long as the tensor that is said to be in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{tensor}` has {needed} bytes, but its memory holds {held}: give it memory of {needed} bytes, or say \
+     another shape or type"
+)]
+pub struct OtherLength {
+    tensor: Spec,
+    needed: u64,
+    held: u64,
+}
+
 impl Spec {
-    /// Elements in all.
+    /// Elements in all; of more than 64 bits can count, as many as they can.
     pub fn elements(&self) -> u64 {
-        self.shape.iter().product()
+        self.shape.iter().fold(1, |product, &n| product.saturating_mul(n))
     }
 
-    /// Bytes in all.
+    /// Bytes in all; of more than 64 bits can count, as many as they can.
     pub fn bytes(&self) -> u64 {
-        self.elements() * self.dtype.size() as u64
+        self.elements().saturating_mul(self.dtype.size() as u64)
+    }
+
+    /// Refuses memory of `held` bytes that is not as long as the tensor.
+    pub(crate) fn check_length(&self, held: usize) -> Result<(), OtherLength> {
+        let (needed, held) = (self.bytes(), held as u64);
+        if needed == held {
+            Ok(())
+        } else {
+            Err(OtherLength { tensor: self.clone(), needed, held })
+        }
     }
 }
 

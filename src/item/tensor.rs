@@ -2,7 +2,8 @@
 
 use ndarray::{ArrayViewD, ArrayViewMutD, IxDyn};
 
-use super::{Buffer, DType, Element, Pool, Spec};
+use super::{Buffer, DType, Element, OtherLength, Pool, Spec};
+use crate::fault::Result;
 
 /// An array of numbers in host memory: C-contiguous, in a buffer from a pool.
 #[derive(Debug)]
@@ -16,6 +17,15 @@ impl Tensor {
     pub fn take(pool: &Pool, spec: Spec) -> Self {
         let data = pool.take(spec.bytes() as usize);
         Tensor { spec, data }
+    }
+
+    /// The same, for memory that the system may refuse, as it does pinned memory.
+    ///
+    /// # Errors
+    /// There is no such amount of memory.
+    pub fn try_take(pool: &Pool, spec: Spec) -> Result<Self> {
+        let data = pool.try_take(spec.bytes() as usize)?;
+        Ok(Tensor { spec, data })
     }
 
     /// What it is.
@@ -43,10 +53,15 @@ impl Tensor {
         self.data.pool()
     }
 
-    /// A tensor whose bytes are in `data`, which is as long as `spec` says.
-    pub(crate) fn from_parts(spec: Spec, data: Buffer) -> Self {
-        debug_assert_eq!(data.len() as u64, spec.bytes());
-        Tensor { spec, data }
+    /// A tensor whose bytes are in `data`, if that is as long as `spec` says.
+    pub(crate) fn from_parts(spec: Spec, data: Buffer) -> Result<Self, OtherLength> {
+        spec.check_length(data.len())?;
+        Ok(Tensor { spec, data })
+    }
+
+    /// The same by another name.
+    pub(crate) fn named(self, name: &str) -> Self {
+        Tensor { spec: Spec { name: name.into(), ..self.spec }, data: self.data }
     }
 
     /// What it is, and the memory that it lies in.

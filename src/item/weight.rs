@@ -40,6 +40,13 @@ pub(crate) fn weight<T: 'static>(value: &T) -> u64 {
     if held > 0 { held } else { size_of::<T>() as u64 }
 }
 
+/// Whether values of this type are in memory of the host.
+#[inline]
+pub(crate) fn is_on_host<T: 'static>() -> bool {
+    let id = TypeId::of::<T>();
+    id != TypeId::of::<DeviceBatch>() && id != TypeId::of::<Vec<DeviceBatch>>()
+}
+
 /// Whether values of this type tell what they went through.
 #[inline]
 pub(crate) fn takes_claim<T: 'static>() -> bool {

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::Budget;
 use crate::fault::Fault;
 use crate::options::Buffer;
 use crate::trace::BufferStats;
@@ -36,6 +37,10 @@ pub(crate) struct Core {
     pub(crate) gone: CancellationToken,
     pub(crate) end: OnceLock<End>,
     pub(crate) runtime: tokio::runtime::Handle,
+    /// Once this is cancelled, what waits here is for nobody: it can be computed again.
+    pub(crate) stop: Option<CancellationToken>,
+    /// Where what waits here counts, if the run's memory is bounded.
+    pub(crate) budget: Option<Arc<Budget>>,
 }
 
 #[derive(Debug)]
@@ -108,11 +113,21 @@ impl Core {
         by_items.min(usize::try_from(by_bytes).unwrap_or(usize::MAX))
     }
 
-    /// The calls on `items` items of `bytes` bytes in all have started: their room is free again.
+    /// `items` items of `bytes` bytes in all were received: neither their room nor their memory is
+    /// taken any more.
+    pub(crate) fn release(self: &Arc<Self>, items: usize, bytes: u64) {
+        self.free_room(items, bytes);
+        if let Some(budget) = &self.budget {
+            budget.give(bytes);
+        }
+    }
+
+    /// The calls on `items` items of `bytes` bytes in all have started: their room is free again, and
+    /// the receiver accounts for their memory.
     ///
     /// Waking a sender costs more than moving an item. So a sender that waits is woken once a
     /// quarter of the buffer is free, or after a millisecond if it does not come to that.
-    pub(crate) fn release(self: &Arc<Self>, items: usize, bytes: u64) {
+    pub(crate) fn free_room(self: &Arc<Self>, items: usize, bytes: u64) {
         if items == 0 {
             return;
         }
@@ -162,11 +177,18 @@ impl Core {
         }
     }
 
-    /// So many items were taken back: they count as waiting again, even above the bound.
+    /// So many items were taken back, with what was accounted for them: they wait again, even above
+    /// the bound.
     pub(crate) fn charge(&self, items: usize, bytes: u64) {
         let mut fill = self.fill.lock();
         fill.items += items;
         fill.bytes += bytes;
+    }
+
+    /// Whether an item of `weight` bytes fits.
+    pub(crate) fn has_room(&self, weight: u64) -> bool {
+        let fill = self.fill.lock();
+        self.fitting(&fill, std::iter::once(weight), 1) == 1
     }
 
     /// Waits until an item of `weight` bytes fits, or the receiver has left. Cancel-safe.
@@ -181,6 +203,19 @@ impl Core {
                 fill.sender_waits = true;
             }
             self.room.notified().await;
+        }
+    }
+
+    /// Whether what waits in it is for nobody any more.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.stop.as_ref().is_some_and(CancellationToken::is_cancelled)
+    }
+
+    /// Returns once what waits in it is for nobody any more. Cancel-safe.
+    pub(crate) async fn unwanted(&self) {
+        match &self.stop {
+            Some(stop) => stop.cancelled().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -182,9 +182,14 @@ impl<T: Send + 'static> Inlet<T> {
 impl<T> Drop for Inlet<T> {
     fn drop(&mut self) {
         let core = &self.tap.core;
-        {
-            let _fill = core.fill.lock();
+        let bytes = {
+            let fill = core.fill.lock();
             core.gone.cancel();
+            fill.bytes
+        };
+        // Nothing more is sent, and what was never received is gone with this end.
+        if let Some(budget) = &core.budget {
+            budget.give(bytes);
         }
         core.room.notify_one();
         // A channel outlives its receiver as long as a sender does: empty it, so that every buffer

@@ -26,7 +26,7 @@ pub(crate) use inlet::{Arrival, Tap};
 pub(crate) use outlet::Feed;
 pub use outlet::Outlet;
 
-use crate::item::Item;
+use crate::item::{Item, is_on_host};
 use crate::options::Buffer;
 use crate::site::Site;
 use fill::Fill;
@@ -62,6 +62,8 @@ pub(crate) fn link<T: Send + 'static>(
         gone: CancellationToken::new(),
         end: OnceLock::new(),
         runtime: from.engine.runtime().clone(),
+        stop: from.by_position.then(|| from.engine.stop.clone()),
+        budget: from.engine.budget.clone().filter(|_| is_on_host::<T>()),
     });
     let feed = Feed { tx, core: Arc::clone(&core), meter: Arc::clone(&from.meter) };
     let tap = Tap { rx, core };

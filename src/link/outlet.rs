@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::Burst;
 use super::fill::Core;
+use crate::budget::{Budget, Full, Want};
 use crate::item::{Item, ItemId};
 use crate::site::{Holding, Site};
 use crate::stage::{Kind, Stop};
@@ -24,22 +25,23 @@ impl<T> Feed<T> {
         &self.core
     }
 
-    /// Sends as many items from the front of `queue` as fit now.
+    /// Sends as many items from the front of `queue` as fit now; says how many bytes they have. Those
+    /// were accounted for by the sender, and are by the link from now on.
     ///
     /// A sender that `goes_on` will send more at once, or [nudge](Core::nudge): until a quarter of
     /// the buffer is full it need not wake the receiver, which costs more than moving an item.
-    pub(crate) fn push(&self, queue: &mut VecDeque<Item<T>>, goes_on: bool) {
+    pub(crate) fn push(&self, queue: &mut VecDeque<Item<T>>, goes_on: bool) -> u64 {
         if queue.is_empty() {
-            return;
+            return 0;
         }
         let mut fill = self.core.fill.lock();
         // Asked under the lock: what is sent before the receiver leaves is seen when it does.
         if self.core.gone.is_cancelled() {
-            return;
+            return 0;
         }
         let n = self.core.fitting(&fill, queue.iter().map(|i| i.bytes), queue.len());
         if n == 0 {
-            return;
+            return 0;
         }
         let now = Instant::now();
         let bytes = queue.iter().take(n).map(|i| i.bytes).sum::<u64>();
@@ -72,6 +74,7 @@ impl<T> Feed<T> {
                 core.nudge();
             });
         }
+        bytes
     }
 }
 
@@ -127,13 +130,20 @@ impl<T: Send + 'static> Outlet<T> {
 
     /// Sends all of `queue` in order, in bursts as large as the room allows.
     pub(crate) async fn send_all(&mut self, queue: &mut VecDeque<Item<T>>) -> Result<(), Stop> {
+        let is_source = self.site.meter.kind == Kind::Source;
+        if is_source && let Some(budget) = self.feed.core.budget.clone() {
+            return self.send_within(queue, &budget).await;
+        }
         // What a source holds was not read yet.
-        let mut held = (self.site.meter.kind != Kind::Source).then(|| Holding::nothing(&self.site));
+        let mut held = (!is_source).then(|| Holding::nothing::<T>(&self.site));
+        if let (Some(held), true) = (&mut held, self.feed.core.budget.is_some()) {
+            held.set(queue.len(), queue.iter().map(|item| item.bytes).sum());
+        }
         loop {
             let gone = self.feed.core.gone.is_cancelled();
-            self.feed.push(queue, false);
+            let sent = self.feed.push(queue, false);
             if let Some(held) = &mut held {
-                held.set(queue.len());
+                held.sent(queue.len(), sent);
             }
             let Some(next) = queue.front() else {
                 return Ok(());
@@ -145,6 +155,63 @@ impl<T: Send + 'static> Outlet<T> {
             self.feed.core.room(next.bytes).await;
             self.site.meter.enter(State::Working);
         }
+    }
+
+    /// Sends what a source gives one by one, as it fits into the memory of the run.
+    async fn send_within(
+        &mut self,
+        queue: &mut VecDeque<Item<T>>,
+        budget: &Arc<Budget>,
+    ) -> Result<(), Stop> {
+        let site = Arc::clone(&self.site);
+        let Some(account) = site.account() else {
+            return Err(Stop::failed("a source without an account of the run's memory"));
+        };
+        let mut one = VecDeque::with_capacity(1);
+        while let Some(item) = queue.pop_front() {
+            let (id, bytes) = (item.id, item.bytes);
+            one.push_back(item);
+            loop {
+                if self.feed.core.gone.is_cancelled() {
+                    return Err(Stop::Downstream);
+                }
+                if !self.feed.core.has_room(bytes) {
+                    site.meter.enter(State::Blocked);
+                    budget.moves(account, false);
+                    self.feed.core.room(bytes).await;
+                    continue;
+                }
+                let want = Want { is_early: self.feed.core.holds(), id };
+                let Err(Full { again }) = budget.take(account, bytes, want) else {
+                    break;
+                };
+                let is_early = want.is_early;
+                site.meter.enter(if is_early { State::Blocked } else { State::Limit });
+                site.meter.held_by_memory(Some(u32::from(!is_early)), Instant::now());
+                budget.moves(account, false);
+                let again = async {
+                    match again {
+                        Some(at) => tokio::time::sleep_until(at.into()).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = account.freed.notified() => {}
+                    () = again => {}
+                    () = self.feed.core.gone.cancelled() => {}
+                }
+            }
+            budget.moves(account, true);
+            site.meter.enter(State::Working);
+            site.meter.held_by_memory(Some(0), Instant::now());
+            // There was room, and nobody else sends.
+            if self.feed.push(&mut one, !queue.is_empty()) < bytes {
+                budget.give(bytes);
+                return Err(Stop::Downstream);
+            }
+        }
+        self.feed.core.nudge();
+        Ok(())
     }
 
     /// Returns once nobody wants more items. Cancel-safe.
@@ -170,6 +237,10 @@ impl<T: Send + 'static> Outlet<T> {
 
 impl<T> Drop for Outlet<T> {
     fn drop(&mut self) {
+        if let (Some(budget), Some(account)) = (&self.feed.core.budget, self.site.account()) {
+            budget.forget(account);
+            budget.moves(account, false);
+        }
         self.feed.core.fill.lock().sender_left = true;
         self.feed.core.arrived.notify_one();
     }

@@ -3,6 +3,7 @@
 use rayon::iter::{IndexedParallelIterator as _, ParallelIterator as _};
 use rayon::slice::{ParallelSlice as _, ParallelSliceMut as _};
 
+use crate::fault::Result;
 use crate::item::{Batch, DType, Number, Pool, Spec, Tensor, for_type};
 
 /// Elements that one thread casts at a time.
@@ -22,16 +23,13 @@ pub struct CastError {
 
 /// Casts all variables of a batch to a type of floating point, into memory from `pool`: for a cpu
 /// stage, `cpu::map("cast", ops::cast(DType::F32, &pool))`. Variables of that type stay as they
-/// are.
-pub fn cast(
-    to: DType,
-    pool: &Pool,
-) -> impl Fn(Batch) -> Result<Batch, CastError> + Send + Sync + use<> {
+/// are. Fails with a [`CastError`], or where `pool` has no memory.
+pub fn cast(to: DType, pool: &Pool) -> impl Fn(Batch) -> Result<Batch> + Send + Sync + use<> {
     let pool = pool.clone();
     move |batch| {
         let (tensors, windows) = batch.into_parts();
         let cast = tensors.into_iter().map(|tensor| one(tensor, to, &pool));
-        Ok(Batch::new(cast.collect::<Result<_, _>>()?, windows))
+        Ok(Batch::new(cast.collect::<Result<_>>()?, windows))
     }
 }
 
@@ -44,12 +42,12 @@ pub(crate) fn cast_spec(spec: &Spec, to: DType) -> Result<Spec, CastError> {
     Ok(Spec { dtype: to, ..spec.clone() })
 }
 
-fn one(tensor: Tensor, to: DType, pool: &Pool) -> Result<Tensor, CastError> {
+fn one(tensor: Tensor, to: DType, pool: &Pool) -> Result<Tensor> {
     let spec = cast_spec(tensor.spec(), to)?;
     if tensor.spec().dtype == to {
         return Ok(tensor);
     }
-    let mut out = Tensor::take(pool, spec);
+    let mut out = Tensor::try_take(pool, spec)?;
     for_type!(to, T => convert::<T>(&tensor, &mut out));
     Ok(out)
 }

@@ -40,6 +40,12 @@ pub enum PickError {
         /// Where it ends.
         to: u64,
     },
+    /// There is no memory for what is picked.
+    #[error("{why}")]
+    NoMemory {
+        /// What was asked for, and what to do.
+        why: String,
+    },
     /// It has too many dimensions.
     #[error("`{tensor}` has more than {DIMS} dimensions")]
     TooManyDims {
@@ -153,7 +159,8 @@ pub(crate) fn picked(batch: Batch, pick: &Pick, pool: &Pool) -> Result<Batch, Pi
     let tensors = tensors.into_iter().map(|tensor| match Picked::of(tensor.spec(), pick)? {
         None => Ok(tensor),
         Some(Picked { spec, .. }) => {
-            let mut out = Tensor::take(pool, spec);
+            let out = Tensor::try_take(pool, spec);
+            let mut out = out.map_err(|error| PickError::NoMemory { why: error.to_string() })?;
             match out.spec().dtype.size() {
                 1 => copy::<u8>(&tensor, &mut out, pick),
                 2 => copy::<u16>(&tensor, &mut out, pick),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::item::{Batch, Spec, Tensor};
+use crate::item::Batch;
 
 /// Tensors that can't be renamed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,10 +25,7 @@ pub fn rename(
         let old: Vec<&str> = batch.tensors().iter().map(|tensor| &*tensor.spec().name).collect();
         let new = renamed(&names, &old)?;
         let (tensors, windows) = batch.into_parts();
-        let named = tensors.into_iter().zip(new).map(|(tensor, name)| {
-            let (spec, data) = tensor.into_parts();
-            Tensor::from_parts(Spec { name: name.into(), ..spec }, data)
-        });
+        let named = tensors.into_iter().zip(new).map(|(tensor, name)| tensor.named(&name));
         Ok(Batch::new(named.collect(), windows))
     }
 }

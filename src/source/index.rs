@@ -142,17 +142,24 @@ impl<T> fmt::Debug for Index<T> {
 pub struct Indexed<T> {
     name: String,
     index: Index<T>,
+    /// The position of the first item that it gives.
+    begin: u64,
 }
 
 impl<T> Indexed<T> {
     pub(crate) fn new(name: String, index: Index<T>) -> Self {
-        Indexed { name, index }
+        Indexed { name, index, begin: 0 }
+    }
+
+    /// Without the items before position `begin`; the others keep their numbers.
+    pub(crate) fn beginning(self, begin: u64) -> Self {
+        Indexed { begin, ..self }
     }
 }
 
 /// A source of items computed by position.
 pub fn index<T: Send + 'static>(name: impl Into<String>, index: Index<T>) -> Indexed<T> {
-    Indexed { name: name.into(), index }
+    Indexed::new(name.into(), index)
 }
 
 /// A source of the items of a list, which can be shuffled and entered anywhere at no cost.
@@ -173,7 +180,7 @@ impl<T: Send + 'static> Source for Indexed<T> {
 
     async fn run(self, outlet: &mut Outlet<T>) -> Result<(), Stop> {
         let mut queue = VecDeque::new();
-        let mut next = 0;
+        let mut next = self.begin;
         while next < self.index.len {
             // As many as there is room for, so that nothing is held beside the buffer but one item.
             let room = outlet.core().free(1).clamp(1, CHUNK as usize) as u64;

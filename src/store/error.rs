@@ -1,5 +1,7 @@
 //! What can go wrong with a store. No text here ever holds a credential.
 
+use std::ops::Range;
+
 /// A store that cannot be opened or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -118,22 +120,39 @@ pub fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// `text` without what URLs in it may tell: user and password, and everything behind a `?`.
 pub(crate) fn redacted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        out.push_str(before);
-        let end =
-            after.find(|c: char| c.is_whitespace() || "\"'`)>,".contains(c)).unwrap_or(after.len());
-        let (url, behind) = after.split_at(end);
-        let host_end = url.find(['/', '?', '#']).unwrap_or(url.len());
-        let (host, path) = url.split_at(host_end);
-        out.push_str(host.rsplit_once('@').map_or(host, |(_, host)| host));
-        out.push_str(path.split_once('?').map_or(path, |(path, _)| path));
-        rest = behind;
+    let (mut out, mut from) = (String::with_capacity(text.len()), 0);
+    for secret in secrets(text) {
+        out.push_str(&text[from..secret.start]);
+        from = secret.end;
     }
-    out.push_str(rest);
+    out + &text[from..]
+}
+
+/// `text` with stars for that, so that nothing moves from its place.
+pub(crate) fn starred(text: &str) -> String {
+    let mut out = text.to_owned();
+    for secret in secrets(text) {
+        let stars = "*".repeat(secret.len());
+        out.replace_range(secret, &stars);
+    }
     out
+}
+
+/// Where in `text` URLs have secrets, one behind the other.
+fn secrets(text: &str) -> Vec<Range<usize>> {
+    let (mut found, mut from) = (Vec::new(), 0);
+    while let Some(at) = text[from..].find("://") {
+        let start = from + at + 3;
+        let is_end = |c: char| c.is_whitespace() || "\"'`)>,".contains(c);
+        let end = text[start..].find(is_end).map_or(text.len(), |end| start + end);
+        let url = &text[start..end];
+        let host_end = url.find(['/', '?', '#']).unwrap_or(url.len());
+        let path = start + host_end;
+        found.extend(url[..host_end].rfind('@').map(|at| start..start + at + 1));
+        found.extend(text[path..end].find('?').map(|at| path + at..end));
+        from = end;
+    }
+    found
 }
 
 #[cfg(test)]
@@ -144,5 +163,12 @@ mod tests {
     fn secrets_in_urls_are_left_out() {
         let text = "error for url (https://me:pw@host/a/b?sig=abc&x=1): \"s3://k:s@b/c\" timed out";
         assert_eq!(redacted(text), "error for url (https://host/a/b): \"s3://b/c\" timed out");
+    }
+
+    #[test]
+    fn stars_stand_where_secrets_were() {
+        let text = "store: \"https://me:pw@host/a?sig=abc\", b: 1 # s3://k:s@b";
+        assert_eq!(starred(text), "store: \"https://******host/a********\", b: 1 # s3://****b");
+        assert_eq!(starred("a://b?, c: d"), "a://b*, c: d");
     }
 }

@@ -26,10 +26,11 @@ use bytes::Bytes;
 use object_store::ObjectStore;
 
 pub(crate) use disk::Disk;
-pub(crate) use error::redacted;
 pub use error::{StoreError, is_transient};
+pub(crate) use error::{redacted, starred};
 use pace::{Pace, Paced};
 use place::Place;
+pub(crate) use put::read_only;
 use retries::Retries;
 
 use crate::item::Pool;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path as Key;
 use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 use url::Url;
 
 use super::error::redacted;
@@ -47,6 +49,13 @@ pub(super) fn open(
 ) -> Result<(String, Place), StoreError> {
     let shown = redacted(url);
     let wrong = |why: String| StoreError::Open { url: shown.clone(), why };
+    if url.trim().is_empty() {
+        return Err(wrong(
+            "it has no URL: write a path, file://, memory://, http(s)://, s3://, gs://, az:// or \
+             sample://"
+                .to_owned(),
+        ));
+    }
     let Some((scheme, rest)) = url.split_once("://") else {
         no_options(options).map_err(wrong)?;
         return Ok((shown.clone(), Place::Local(PathBuf::from(url))));
@@ -219,7 +228,15 @@ impl Place {
 
     /// Opens the file of `key`.
     pub(super) fn file(&self, key: &str) -> io::Result<File> {
-        File::open(self.file_path(key)?)
+        // What is no file, such as a pipe that nobody writes to, must not keep the run waiting for ever.
+        let at_once = OFlags::NONBLOCK.bits() as i32;
+        let path = self.file_path(key)?;
+        let file = File::options().read(true).custom_flags(at_once).open(path)?;
+        let kind = file.metadata()?.file_type();
+        if kind.is_file() || kind.is_dir() {
+            return Ok(file);
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe or a device, and no file"))
     }
 
     /// The path of `key`, which can't lie outside of the store.

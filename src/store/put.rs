@@ -19,15 +19,23 @@ use crate::whole::write_whole;
 /// What the names of files that are being written begin with.
 const UNFINISHED: &str = ".unfinished-";
 
+/// Why nothing can be written to the store at `url`, if its URL says so.
+pub(crate) fn read_only(url: &str) -> Option<&'static str> {
+    match url.split_once("://")?.0 {
+        "sample" => Some("the sample is for reading"),
+        "http" | "https" => Some("a web server takes no objects"),
+        _ => None,
+    }
+}
+
 impl Store {
     /// Why nothing can be written to it, if that is known without trying.
     pub(crate) fn read_only(&self) -> Option<&'static str> {
-        let scheme = self.0.url.split_once("://").map(|(scheme, _)| scheme);
-        match scheme {
-            Some("sample") => Some("the sample is for reading"),
-            Some("http" | "https") => Some("a web server takes no objects"),
-            _ => None,
-        }
+        let is_file = || match &self.0.place {
+            Place::Local(root) => root.is_file(),
+            Place::Remote(_) => false,
+        };
+        read_only(&self.0.url).or_else(|| is_file().then_some("it is a file; a store is a folder"))
     }
 
     /// Writes the object at `key`, whole or not at all.

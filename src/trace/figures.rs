@@ -203,6 +203,21 @@ pub(crate) fn figures(stats: &RunStats) -> Vec<Figure> {
         bottleneck(stats),
     ];
     figures.extend(on_devices(stats));
+    if let Some(memory) = stats.memory {
+        let gauges = [
+            ("forebay_memory_most", "Host memory that the items may take together", memory.most),
+            ("forebay_memory_held", "Host memory that the items take", memory.held),
+        ];
+        figures.extend(
+            gauges.map(|(name, help, bytes)| gauge(name, Bytes, help, one(Value::Whole(bytes)))),
+        );
+        figures.push(counter(
+            "forebay_memory_above",
+            None,
+            "Items let in above the bound because nothing else could move",
+            one(Value::Whole(memory.above)),
+        ));
+    }
     if let Some(process) = stats.process {
         figures.push(gauge(
             "process_resident_memory",
@@ -324,6 +339,7 @@ fn bottleneck(stats: &RunStats) -> Figure {
         Cause::Working => "working",
         Cause::Turn => "turn",
         Cause::Limit => "limit",
+        Cause::Memory => "memory",
         Cause::Retries => "retries",
         Cause::Throttled => "throttled",
         Cause::Cores => "cores",
@@ -360,6 +376,7 @@ mod tests {
                 items: 0,
                 bytes: 0,
                 fingerprint: 0,
+                before: 0,
                 waited: Default::default(),
                 read: 0,
                 skipped: 0,
@@ -368,6 +385,7 @@ mod tests {
                 stages: vec![meter.figures(Default::default(), BufferStats::default())],
                 stalls: Vec::new(),
                 process: None,
+                memory: None,
             };
             let times = &service_times(&stats)[0];
             let is_full = |bucket: &(f64, u64)| bucket.1 > 0;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::verdict::{Cause, verdict};
 use super::{
-    BufferStats, Delivered, DeviceStats, Ended, Failures, Gain, Process, RunStats, Slow,
-    StageStats, Stall, Traffic,
+    BufferStats, Delivered, DeviceStats, Ended, Failures, Gain, MemoryStats, Process, RunStats,
+    Slow, StageStats, Stall, Traffic,
 };
 use crate::item::{Fingerprint, PoolStats};
 use crate::stage::Kind;
@@ -34,8 +34,11 @@ pub struct RunReport {
     pub seconds: f64,
     /// Items delivered a second.
     pub items_per_s: f64,
-    /// The order fingerprint.
+    /// The order fingerprint, from the first item of the first run if this one went on from others.
     pub fingerprint: String,
+    /// What the consumer had received in those others: items, or batches.
+    #[serde(default)]
+    pub before: u64,
     /// The share of the time that the consumer waited.
     pub waited_share: f64,
     /// Items that the sources gave.
@@ -60,6 +63,9 @@ pub struct RunReport {
     /// What the process used.
     #[serde(default)]
     pub process: Option<ProcessReport>,
+    /// What the items took of the host memory that they may take together, if that was bounded.
+    #[serde(default)]
+    pub memory: Option<MemoryStats>,
 }
 
 /// What the process used.
@@ -124,6 +130,9 @@ pub struct StageReport {
     pub turn: f64,
     /// See `working`.
     pub limit: f64,
+    /// The part of `limit` in which it was the run's memory that held the workers.
+    #[serde(default)]
+    pub memory: f64,
     /// The share after the end of a source, or of a stage without calls.
     #[serde(default)]
     pub ended: f64,
@@ -239,6 +248,7 @@ impl RunReport {
             seconds,
             items_per_s: delivered.items as f64 / seconds,
             fingerprint: Fingerprint::from(stats.fingerprint).to_string(),
+            before: stats.before,
             waited_share: stats.waited_share(),
             read: stats.read,
             skipped: stats.skipped,
@@ -255,6 +265,7 @@ impl RunReport {
             buffers,
             stalls: stats.stalls.clone(),
             process: stats.process.map(|process| of_process(&process, seconds)),
+            memory: stats.memory,
         }
     }
 }
@@ -282,6 +293,7 @@ fn stage(stage: &StageStats) -> StageReport {
         blocked,
         turn,
         limit,
+        memory: stage.memory_share(),
         ended: stage.states.ended_share(),
         on_core: stage.on_core,
         no_core: stage.no_core,

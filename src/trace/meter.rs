@@ -55,6 +55,15 @@ pub(crate) struct Meter {
     core_of_ns: AtomicU64,
     delay_ns: AtomicU64,
     delay_of_ns: AtomicU64,
+    by_memory: Mutex<ByMemory>,
+}
+
+/// How long the run's memory has held workers, and how many it holds since when.
+#[derive(Debug)]
+struct ByMemory {
+    time: Duration,
+    workers: u32,
+    since: Instant,
 }
 
 impl Meter {
@@ -91,6 +100,7 @@ impl Meter {
             core_of_ns: AtomicU64::new(0),
             delay_ns: AtomicU64::new(0),
             delay_of_ns: AtomicU64::new(0),
+            by_memory: Mutex::new(ByMemory { time: Duration::ZERO, workers: 0, since: start }),
         }
     }
 
@@ -239,6 +249,16 @@ impl Meter {
         self.delay_of_ns.fetch_add(wall_ns, Relaxed);
     }
 
+    /// Of the workers in the state limit, the run's memory holds so many. Gives for how long it has
+    /// held workers.
+    pub(crate) fn held_by_memory(&self, workers: Option<u32>, now: Instant) -> Duration {
+        let held = &mut *self.by_memory.lock();
+        held.time += now.saturating_duration_since(held.since) * held.workers;
+        held.since = held.since.max(now);
+        held.workers = workers.unwrap_or(held.workers);
+        held.time
+    }
+
     /// The figures, with the time in each state as [`together`] gave it.
     pub(crate) fn figures(&self, (ns, ended): Times, buffer: BufferStats) -> StageStats {
         let (service, histogram, slowest, failures) = {
@@ -265,6 +285,7 @@ impl Meter {
                 limit: ns[State::Limit as usize],
                 ended,
             },
+            memory: self.held_by_memory(None, Instant::now()).min(ns[State::Limit as usize]),
             on_core: share(&self.core_ns, &self.core_of_ns),
             no_core: share(&self.delay_ns, &self.delay_of_ns),
             service,

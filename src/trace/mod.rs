@@ -59,7 +59,8 @@ pub(crate) use spans::{CallSpan, stage_ended, stage_span};
 pub use stall::Stall;
 pub(crate) use stall::{Flow, stall, stall_of_consumer};
 pub use stats::{
-    BufferStats, Ended, Failures, Process, RunStats, Service, Slow, StageStats, States, Traffic,
+    BufferStats, Ended, Failures, MemoryStats, Process, RunStats, Service, Slow, StageStats,
+    States, Traffic,
 };
 pub(crate) use text::{bytes, count, duration, percent, rate};
 pub use verdict::{Cause, Verdict, YOU, verdict};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::text::{bytes, count, duration, percent, rate};
 use super::verdict::{YOU, verdict};
-use super::{DeviceStats, Ended, Failures, Gain, RunStats, Slow, StageStats, Traffic};
+use super::{DeviceStats, Ended, Failures, Gain, MemoryStats, RunStats, Slow, StageStats, Traffic};
 use crate::item::Fingerprint;
 use crate::stage::Kind;
 
@@ -98,6 +98,20 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
             write_to(&mut out, format_args!("{id} {line}\n"));
         }
     }
+    if let Some(MemoryStats { most, peak, above, .. }) = stats.memory {
+        let (most, peak) = (bytes(most as f64), bytes(peak as f64));
+        write_to(&mut out, format_args!("items took {peak} of {most} of memory at most"));
+        if above > 0 {
+            let times = if above == 1 { "once".to_owned() } else { format!("{above} times") };
+            let text = format_args!(
+                "; {times} one was let in above that because nothing else could move: `memory` is \
+                 too little for what has to be there at once\n"
+            );
+            write_to(&mut out, text);
+        } else {
+            out.push('\n');
+        }
+    }
     out.push_str(&slow_and_failed(stats));
     for stall in &stats.stalls {
         write_to(&mut out, format_args!("stalled: {stall}\n"));
@@ -108,6 +122,11 @@ pub fn report(stats: &RunStats, delivered: Delivered) -> String {
     if stats.abandoned > 0 {
         let items = items_were(stats.abandoned);
         write_to(&mut out, format_args!("{items} under way and abandoned\n"));
+    }
+    if stats.before > 0 {
+        let what = if delivered.batches > 0 { "batches" } else { "items" };
+        let before = count(stats.before);
+        write_to(&mut out, format_args!("went on after {before} {what} of earlier runs\n"));
     }
     write_to(
         &mut out,

@@ -120,7 +120,7 @@ fn told(stage: &Meter, now_ns: u64) -> Told {
         (_, State::Starved) => "starved",
         (_, State::Blocked) => "has items that are not taken",
         (_, State::Turn) => "waits for its turn",
-        (_, State::Limit) => "is held by its rate limit",
+        (_, State::Limit) => "is held by a limit: its rate, or the run's memory",
     };
     let starved = stage.kind != Kind::Source && most(&census) == State::Starved;
     Told { text: text.to_owned(), call: None, starved }

@@ -22,8 +22,12 @@ pub struct RunStats {
     pub items: u64,
     /// Bytes that the consumer received, by the items' weights.
     pub bytes: u64,
-    /// The order fingerprint: a hash of the ids that the consumer received, in order.
+    /// The order fingerprint: a hash of the ids that the consumer received, in order, with those that it
+    /// received in the runs that this one goes on from.
     pub fingerprint: u64,
+    /// Items that it received in those runs.
+    #[serde(default)]
+    pub before: u64,
     /// How long the consumer waited for items: the only number that costs money.
     pub waited: Duration,
     /// Items that the sources gave.
@@ -41,6 +45,22 @@ pub struct RunStats {
     pub stalls: Vec<Stall>,
     /// What the whole process used since the run began; where the system says so.
     pub process: Option<Process>,
+    /// What its items took of the memory that they may take together, if that was bounded.
+    #[serde(default)]
+    pub memory: Option<MemoryStats>,
+}
+
+/// What the items of a run took of the host memory that they may take together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryStats {
+    /// Bytes that they may take.
+    pub most: u64,
+    /// Bytes that they take now.
+    pub held: u64,
+    /// The most that they took at a time, in bytes.
+    pub peak: u64,
+    /// How often an item was let in above the bound because nothing else could move.
+    pub above: u64,
 }
 
 /// What a process uses.
@@ -104,6 +124,9 @@ pub struct StageStats {
     /// The workers' time by state; it adds up to the workers over the run's elapsed time: `workers` x
     /// `elapsed`, unless their number was changed.
     pub states: States,
+    /// How much of the time in the state limit it was the run's memory that held the workers.
+    #[serde(default)]
+    pub memory: Duration,
     /// The share of the working time that was spent on a core, 0 to 1; sampled, cpu stages only.
     pub on_core: Option<f64>,
     /// The share of the working time in which it had something to compute and there was no core, 0 to
@@ -170,6 +193,12 @@ impl RunStats {
 }
 
 impl StageStats {
+    /// The share of its time in which the run's memory held the workers, 0 to 1.
+    pub fn memory_share(&self) -> f64 {
+        let total = self.states.total().as_secs_f64();
+        if total > 0.0 { (self.memory.as_secs_f64() / total).min(1.0) } else { 0.0 }
+    }
+
     fn subtract(&mut self, earlier: &StageStats) {
         let pairs = [
             (&mut self.items_in, earlier.items_in),
@@ -199,6 +228,7 @@ impl StageStats {
         now.turn = now.turn.saturating_sub(then.turn);
         now.limit = now.limit.saturating_sub(then.limit);
         now.ended = now.ended.saturating_sub(then.ended);
+        self.memory = self.memory.saturating_sub(earlier.memory);
         let (now, then) = (&mut self.service, &earlier.service);
         now.total_ns = now.total_ns.saturating_sub(then.total_ns);
         now.count = now.count.saturating_sub(then.count);

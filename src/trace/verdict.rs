@@ -52,6 +52,8 @@ pub enum Cause {
     Turn,
     /// A rate limit holds it.
     Limit,
+    /// The memory that the run's items may take together is used up.
+    Memory,
     /// Its calls fail and are made again.
     Retries,
     /// The store that it asks wants to be asked less.
@@ -189,6 +191,10 @@ fn of_stage(stage: &StageStats) -> Verdict {
             ),
             "look at its errors; fewer `workers` or a lower `rate` if the store is overloaded",
         )
+    } else if limit >= working && stage.memory_share() * 2.0 > limit {
+        let why =
+            format!("the run's memory is used up and holds it {} of the time", percent(limit));
+        (Cause::Memory, why, "a larger `memory` of the run; or smaller items, buffers or windows")
     } else if limit >= working {
         let why = format!("its rate limit holds it {} of the time", percent(limit));
         (Cause::Limit, why, "a higher `rate`")
@@ -272,6 +278,7 @@ mod tests {
             items: 10,
             bytes: 10,
             fingerprint: 0,
+            before: 0,
             waited: Duration::from_millis(waited * 10),
             read: 10,
             skipped: 0,
@@ -280,6 +287,7 @@ mod tests {
             stages,
             stalls: Vec::new(),
             process: None,
+            memory: None,
         }
     }
 

@@ -8,12 +8,14 @@ use crate::fault::{BoxError, Result};
 use crate::stage::{Kind, Worker};
 
 type Start<S> = Box<dyn Fn(&Worker) -> Result<S> + Send + Sync>;
+type Ready = Box<dyn Fn() -> Result<()> + Send + Sync>;
 type End<S> = Box<dyn Fn(S, Finish) + Send + Sync>;
 
 /// How the workers of a cpu or device stage are made: see [`cpu::with`](crate::cpu::with) and
 /// [`device::with`](crate::device::with).
 pub struct With<S> {
     kind: Kind,
+    ready: Option<Ready>,
     start: Start<S>,
     end: Option<End<S>>,
 }
@@ -24,7 +26,12 @@ impl<S: Send + 'static> With<S> {
         start: impl Fn(&Worker) -> Result<S, E> + Send + Sync + 'static,
     ) -> Self {
         let start = Box::new(move |worker: &Worker| start(worker).map_err(Into::into));
-        With { kind, start, end: None }
+        With { kind, ready: None, start, end: None }
+    }
+
+    /// `ready` is asked once, before the run reads anything: what can be known to fail fails there.
+    pub fn ready(self, ready: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
+        With { ready: Some(Box::new(ready)), ..self }
     }
 
     /// `finish` takes each worker's state back. It always runs, with the reason.
@@ -155,6 +162,10 @@ where
 
     fn kind(&self) -> Kind {
         self.with.kind
+    }
+
+    fn ready(&self) -> Result<()> {
+        self.with.ready.as_ref().map_or(Ok(()), |ready| ready())
     }
 
     async fn start(&self, worker: &Worker) -> Result<S> {

@@ -6,26 +6,26 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::floor::{Done, Floor, Resting};
+use super::floor::{Done, Floor, Memory, Resting};
 use super::kept::Kept;
 use super::place::{Job, Place};
+use super::rules::Rules;
 use super::staged::{Copy, Staged, Weigh};
 use super::worker::{Entry, Hand, Wage};
 use super::{Finish, Work, worker};
 use crate::fault::Fault;
 use crate::item::{Item, ItemId};
-use crate::limits;
 use crate::link::{Inlet, Outlet};
-use crate::options::{OnError, Ordered, Retry};
+use crate::options::OnError;
 use crate::site::Site;
-use crate::stage::{Kind, Stop, Worker};
+use crate::stage::{Stop, Worker};
 use crate::trace::{CallSpan, working_for};
 
 /// A stage's desk: its rules, and behind a lock the [`Floor`] on which they are kept.
@@ -50,30 +50,12 @@ pub(crate) struct Desk<W: Work> {
     pub(super) finishing: TaskTracker,
 }
 
-/// What holds for every call of a stage.
-#[derive(Debug)]
-pub(super) struct Rules {
-    pub(super) kind: Kind,
-    ordered: Ordered,
-    pub(super) retry: Option<Retry>,
-    pub(super) timeout: Option<Duration>,
-    pub(super) on_error: OnError,
-    /// One item a call at a time: its calls are limited, timed or can yield many.
-    pub(super) single: bool,
-}
-
-impl Rules {
-    /// The reorder window of so many workers; `None` is out of order.
-    pub(super) fn window(&self, workers: usize) -> Option<u64> {
-        limits::window(self.ordered, workers)
-    }
-}
-
 /// What the loop has to wait for.
 pub(super) struct View {
     pub(super) finished: Option<Result<(), Stop>>,
     pub(super) wants_input: bool,
     pub(super) wants_room: Option<u64>,
+    pub(super) wants_memory: bool,
     pub(super) timer: Option<Instant>,
 }
 
@@ -98,17 +80,7 @@ impl<W: Work> Desk<W> {
         let site = Arc::clone(outlet.site());
         let options = &site.options;
         let (kind, workers) = (staged.work.kind(), site.meter.workers());
-        let rules = Rules {
-            kind,
-            ordered: options.ordered.unwrap_or(Ordered::Window(None)),
-            retry: options.retry.clone(),
-            timeout: options.timeout,
-            on_error: options.on_error.clone().unwrap_or_default(),
-            single: options.rate.is_some()
-                || (options.timeout.is_some() && kind != Kind::Io)
-                || options.retry.is_some()
-                || staged.work.yields_many(),
-        };
+        let rules = Rules::new(options, kind, staged.work.yields_many());
         Arc::new(Desk {
             work: Arc::new(staged.work),
             copy: staged.copy,
@@ -127,6 +99,7 @@ impl<W: Work> Desk<W> {
                 workers,
                 rules.window(workers),
                 options.rate.as_ref(),
+                Memory::of::<W>(&site),
                 Arc::clone(&site.meter),
             )),
             rules,
@@ -143,6 +116,14 @@ impl<W: Work> Desk<W> {
     /// Returns when something changed that the loop must know. Cancel-safe.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// Returns when memory may have become free for a worker that waits for it. Cancel-safe.
+    pub(super) async fn memory_freed(&self) {
+        match self.site.account() {
+            Some(account) => account.freed.notified().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// The loop's turn: starts what can start and says what to wait for.
@@ -178,7 +159,13 @@ impl<W: Work> Desk<W> {
         for (seq, done) in brought.done.drain(..) {
             late.extend(floor.put(seq, done));
         }
+        let back = brought.back.iter().map(|entry| entry.bytes).sum();
+        match brought.rest {
+            Some(_) => floor.put_back(worker, back),
+            None => floor.put_down(worker, back),
+        }
         floor.give_back(&mut brought.back);
+        floor.balance();
         floor.deliver(true);
         let next = match brought.rest.take() {
             Some((hand, until)) => {
@@ -218,10 +205,11 @@ impl<W: Work> Desk<W> {
         next
     }
 
-    /// Items that `worker` had in hand while its call turned out to wait.
-    pub(super) fn give_back(
+    /// What `worker` has done, and what it has in hand beside, while its call turned out to wait.
+    pub(super) fn hand_in(
         self: &Arc<Self>,
         worker: usize,
+        done: &mut Vec<(u64, Done<W::Out>)>,
         back: &mut std::collections::VecDeque<Entry<W::In>>,
     ) {
         let now = Instant::now();
@@ -229,19 +217,24 @@ impl<W: Work> Desk<W> {
         if self.is_closed() {
             return;
         }
-        floor.hands[worker] -= back.len();
+        floor.hands[worker] -= back.len() + done.len();
+        let late: Vec<_> = done.drain(..).filter_map(|(seq, done)| floor.put(seq, done)).collect();
+        floor.put_back(worker, back.iter().map(|entry| entry.bytes).sum());
         floor.give_back(back);
+        floor.balance();
+        floor.deliver(false);
         let started = floor.schedule(&self.rules, now);
         floor.census(now);
         drop(floor);
         self.launch(started);
         self.changed.notify_one();
+        drop(late);
     }
 
     /// Takes some items of a call that yields many; says how many more it may make now.
     pub(super) fn offer(
         self: &Arc<Self>,
-        seq: u64,
+        (seq, id): (u64, ItemId),
         items: &mut std::collections::VecDeque<Item<W::Out>>,
     ) -> usize {
         let mut floor = self.floor.lock();
@@ -250,7 +243,7 @@ impl<W: Work> Desk<W> {
         }
         floor.add(seq, items);
         floor.deliver(false);
-        let allowed = floor.allowance(seq);
+        let allowed = floor.allowed(seq, id);
         if floor.needs_loop() {
             self.changed.notify_one();
         }

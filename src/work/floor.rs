@@ -3,7 +3,10 @@
 
 mod census;
 mod crew;
+mod memory;
 mod start;
+
+pub(super) use memory::Memory;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -72,6 +75,8 @@ pub(super) struct Floor<W: Work> {
     feed: Feed<W::Out>,
     arriving: VecDeque<Item<W::In>>,
     input: VecDeque<Entry<W::In>>,
+    /// Input that was left behind when the run was asked to stop. Dropped without the lock.
+    unwanted: VecDeque<Entry<W::In>>,
     arrived: u64,
     ended: Option<Result<(), Stop>>,
     /// The sequence number of the first slot.
@@ -103,6 +108,8 @@ pub(super) struct Floor<W: Work> {
     mean_bytes: f64,
     loop_waits_for_room: bool,
     loop_waits_for_input: bool,
+    loop_waits_for_memory: bool,
+    memory: Option<Memory>,
     meter: Arc<Meter>,
 }
 
@@ -110,6 +117,7 @@ pub(super) struct Floor<W: Work> {
 pub(super) struct Left<W: Work> {
     pub(super) count: usize,
     _input: VecDeque<Entry<W::In>>,
+    _unwanted: VecDeque<Entry<W::In>>,
     _slots: VecDeque<Slot<W::Out>>,
     _ready: VecDeque<Item<W::Out>>,
     _hands: Vec<Hand<W>>,
@@ -124,6 +132,7 @@ impl<W: Work> Floor<W> {
         workers: usize,
         window: Option<u64>,
         rate: Option<&Rate>,
+        memory: Option<Memory>,
         meter: Arc<Meter>,
     ) -> Self {
         Floor {
@@ -131,6 +140,7 @@ impl<W: Work> Floor<W> {
             feed,
             arriving: VecDeque::new(),
             input: VecDeque::new(),
+            unwanted: VecDeque::new(),
             arrived: 0,
             ended: None,
             head: 0,
@@ -155,6 +165,8 @@ impl<W: Work> Floor<W> {
             mean_bytes: 0.0,
             loop_waits_for_room: false,
             loop_waits_for_input: false,
+            loop_waits_for_memory: false,
+            memory,
             meter,
         }
     }
@@ -188,9 +200,16 @@ impl<W: Work> Floor<W> {
 
     /// The item `seq` has become `done`.
     pub(super) fn settle(&mut self, seq: u64, done: Done<W::Out>) -> Option<Done<W::Out>> {
+        self.learn(match &done {
+            Done::One(item) => Some(item.bytes),
+            _ => None,
+        });
         if self.window.is_none() {
             match done {
-                Done::One(item) => self.ready.push_back(item),
+                Done::One(item) => {
+                    self.keep(item.bytes);
+                    self.ready.push_back(item);
+                }
                 Done::Nothing => _ = self.meter.filtered.fetch_add(1, Relaxed),
                 Done::Skipped => _ = self.meter.skipped.fetch_add(1, Relaxed),
                 Done::Fault(fault) if self.fault.is_none() => self.fault = Some((seq, fault)),
@@ -207,7 +226,9 @@ impl<W: Work> Floor<W> {
         match done {
             Done::One(item) => {
                 self.waiting_bytes += item.bytes;
+                let bytes = item.bytes;
                 slot.items.push_back(item);
+                self.keep(bytes);
             }
             Done::Nothing => _ = self.meter.filtered.fetch_add(1, Relaxed),
             Done::Skipped => _ = self.meter.skipped.fetch_add(1, Relaxed),
@@ -223,16 +244,32 @@ impl<W: Work> Floor<W> {
 
     /// Takes some of the items of a call that yields many.
     pub(super) fn add(&mut self, seq: u64, items: &mut VecDeque<Item<W::Out>>) {
+        let bytes = items.iter().map(|item| item.bytes).sum::<u64>();
+        if let Some(largest) = items.iter().map(|item| item.bytes).max() {
+            self.learn(Some(largest));
+        }
         if self.window.is_none() {
             self.ready.append(items);
         } else if let Some(slot) = self.slots.get_mut((seq - self.head) as usize) {
-            self.waiting_bytes += items.iter().map(|item| item.bytes).sum::<u64>();
+            self.waiting_bytes += bytes;
             slot.items.append(items);
+        } else {
+            return;
+        }
+        self.keep(bytes);
+        self.balance();
+    }
+
+    /// How many items the call `id`, on the item `seq`, may make now if it yields many.
+    pub(super) fn allowed(&mut self, seq: u64, id: ItemId) -> usize {
+        match self.allowance(seq) {
+            0 => 0,
+            n => n.min(self.afforded(id)),
         }
     }
 
-    /// How many items a call that yields many may make now.
-    pub(super) fn allowance(&self, seq: u64) -> usize {
+    /// The same as far as room and turn go.
+    fn allowance(&self, seq: u64) -> usize {
         let first = self.window.is_none() || seq == self.head;
         if first {
             let held = if self.window.is_none() { self.workers } else { 1 };
@@ -292,7 +329,8 @@ impl<W: Work> Floor<W> {
             }
         }
         let goes_on = goes_on && self.calls_are_tiny();
-        self.feed.push(&mut self.ready, goes_on);
+        let sent = self.feed.push(&mut self.ready, goes_on);
+        self.hand_over(sent);
     }
 
     /// The calls whose time is up; what they still yield is for nobody.

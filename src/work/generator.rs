@@ -36,12 +36,13 @@ pub(super) async fn run_generator<W: Work>(
     mut generator: Generator<W>,
     mut done: Vec<(u64, Done<W::Out>)>,
 ) -> Return<W> {
+    let call_of = (generator.seq, generator.id);
     let seq = generator.seq;
     let mut wage = Wage::default();
     let meter = &desk.site.meter;
     let mut calls = Vec::new();
     let mut made = VecDeque::new();
-    let mut allowed = desk.offer(seq, &mut made);
+    let mut allowed = desk.offer(call_of, &mut made);
     let end = loop {
         if desk.is_closed() {
             break None;
@@ -62,7 +63,7 @@ pub(super) async fn run_generator<W: Work>(
         let more = poll_fn(|context| {
             let poll = span.in_scope(|| more.as_mut().poll(context));
             if poll.is_pending() && !made.is_empty() {
-                desk.offer(seq, &mut made);
+                desk.offer(call_of, &mut made);
             }
             poll
         });
@@ -97,7 +98,7 @@ pub(super) async fn run_generator<W: Work>(
                 made.push_back(item);
                 allowed -= 1;
                 if allowed == 0 || wage.ns > SHIFT.as_nanos() as u64 {
-                    allowed = desk.offer(seq, &mut made);
+                    allowed = desk.offer(call_of, &mut made);
                 }
                 continue;
             }
@@ -112,7 +113,7 @@ pub(super) async fn run_generator<W: Work>(
     };
     meter.under_way[worker].end();
     if !made.is_empty() {
-        desk.offer(seq, &mut made);
+        desk.offer(call_of, &mut made);
     }
     meter.served(&calls);
     let mut rest = None;

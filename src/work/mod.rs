@@ -22,6 +22,7 @@ mod generator;
 mod kept;
 mod place;
 mod rate;
+mod rules;
 mod staged;
 mod worker;
 
@@ -56,6 +57,14 @@ pub trait Work: Send + Sync + 'static {
 
     /// Where calls run.
     fn kind(&self) -> Kind;
+
+    /// Asked once, before the run reads anything: see [`Stage::ready`](crate::stage::Stage::ready).
+    ///
+    /// # Errors
+    /// The stage can't begin.
+    fn ready(&self) -> Result<(), BoxError> {
+        Ok(())
+    }
 
     /// Makes a worker's state before its first call, and again after a panic.
     fn start(&self, worker: &Worker) -> impl Future<Output = Result<Self::State, BoxError>> + Send;
@@ -148,6 +157,7 @@ pub(crate) async fn drive<W: Work>(
     let (arriving, leaving) = (inlet.tap(), Arc::clone(outlet.core()));
     // Whatever ends this future, even being dropped, closes the desk.
     let open = desk::Open::new(&desk);
+    let mut stopping = false;
     let result = loop {
         // Whatever is ready at once: those who cancel this future get their turn.
         tokio::task::coop::consume_budget().await;
@@ -162,6 +172,8 @@ pub(crate) async fn drive<W: Work>(
             () = desk.changed() => {}
             () = arriving.arrival(), if view.wants_input => {}
             () = leaving.room(view.wants_room.unwrap_or(0)), if view.wants_room.is_some() => {}
+            () = arriving.core().unwanted(), if !stopping => stopping = true,
+            () = desk.memory_freed(), if view.wants_memory => {}
             () = sleep_until(view.timer), if view.timer.is_some() => {}
         }
     };

@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Work, drive};
+use crate::entering::Entering;
+use crate::fault::BoxError;
 use crate::link::{Inlet, Outlet};
 use crate::options::{Buffer, OnError, Options, Ordered, Rate, Retry, Workers};
 use crate::stage::{Kind, Stage, Stop};
@@ -130,6 +132,10 @@ impl<W: Work> Stage for Staged<W> {
         self.work.kind()
     }
 
+    fn ready(&self) -> Result<(), BoxError> {
+        self.work.ready()
+    }
+
     fn options(&self) -> Options {
         self.options.clone()
     }
@@ -140,6 +146,10 @@ impl<W: Work> Stage for Staged<W> {
 
     fn can_retry(&self) -> bool {
         self.copy.is_some()
+    }
+
+    fn entering(&self) -> Entering {
+        if self.work.yields_many() { Entering::Many } else { Entering::One }
     }
 }
 

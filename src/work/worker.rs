@@ -109,7 +109,8 @@ async fn run_burst<W: Work>(
             break;
         }
         let (seq, id, attempt) = (entry.seq, entry.id, entry.attempt);
-        let outcome = run_call(desk, worker, kept, entry, &mut burst, from).await;
+        let outcome =
+            run_call(desk, worker, kept, entry, &mut brought.done, &mut burst, from).await;
         let now = Instant::now();
         let ns = (now - from).as_nanos() as u64;
         let (bytes, failed) = match &outcome {
@@ -173,12 +174,14 @@ enum Outcome<W: Work> {
     Many(Generator<W>),
 }
 
-/// One call. If it waits, the items of `burst` go back to the desk for others.
+/// One call. If it waits, what was done before it goes to the desk, and so do the items of `burst`,
+/// for others.
 async fn run_call<W: Work>(
     desk: &Arc<Desk<W>>,
     worker: usize,
     kept: &mut Option<Kept<W>>,
     entry: Entry<W::In>,
+    done: &mut Vec<(u64, Done<W::Out>)>,
     burst: &mut VecDeque<Entry<W::In>>,
     from: Instant,
 ) -> Outcome<W> {
@@ -215,9 +218,9 @@ async fn run_call<W: Work>(
                 if poll.is_pending() || on_core.is_some() {
                     report_if_held(desk, polled, on_core);
                 }
-                if poll.is_pending() && !burst.is_empty() {
+                if poll.is_pending() && (!burst.is_empty() || !done.is_empty()) {
                     meter.attempts.fetch_sub(burst.len() as u64, Relaxed);
-                    desk.give_back(worker, burst);
+                    desk.hand_in(worker, done, burst);
                 }
                 poll
             });

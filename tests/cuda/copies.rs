@@ -71,6 +71,60 @@ fn memory_is_allocated_for_what_the_stages_hold_and_nobody_waits_for_a_stream() 
 }
 
 #[test]
+fn nobody_waits_for_a_stream_in_kernels_and_copies_back_either() {
+    let name = "copies::nobody_waits_for_a_stream_in_kernels_and_copies_back_either";
+    on_gpu(name, |gpu| {
+        gpu.set("copy_latency_s", 1e-4);
+        gpu.set("kernel_s", 1e-4);
+        let device = device::named("cuda:0").unwrap();
+        let stats = Stats::Given([("x".to_owned(), MeanStd { mean: 1.0, std: 2.0 })].into());
+        let rows = [("row".to_owned(), (1..4).into())].into();
+        let mut run = batches(device.host_pool(), 230)
+            .then(device::upload(&device))
+            .then(device::crop(rows))
+            .then(device::flip(vec!["column".to_owned()]))
+            .then(device::cast(DType::F64))
+            .then(device::normalize(stats))
+            .then(device::download())
+            .run()
+            .unwrap();
+        for i in 0..230_u32 {
+            let batch = run.next().unwrap().unwrap();
+            let first: &[f64] = batch.tensors()[0].elements();
+            // Row 1 of 512 columns, turned around.
+            assert_eq!(first[0], (f64::from(i) + 1_023.0 - 1.0) / 2.0);
+            if i == 20 {
+                gpu.set("steady", 1.0);
+            }
+            if i == 220 {
+                assert_eq!((gpu.wrong(), gpu.count("syncs")), (String::new(), 0.0));
+                assert!(gpu.count("kernels") >= 200.0 * 4.0);
+                gpu.set("steady", 0.0);
+            }
+        }
+        drop(run);
+        drop(device);
+        gpu.check_clean();
+    });
+}
+
+#[test]
+fn how_fast_copies_are_is_as_the_gpu_says() {
+    on_gpu("copies::how_fast_copies_are_is_as_the_gpu_says", |gpu| {
+        gpu.set("copy_bytes_per_s", 1e7);
+        let device = device::named("cuda:0").unwrap();
+        let mut run = batches(device.host_pool(), 40).then(device::upload(&device)).run().unwrap();
+        assert_eq!(run.by_ref().filter(Result::is_ok).count(), 40);
+        let stats = run.close();
+        let DeviceStats { copies, copied_bytes, copy_ns, .. } = stats.stages[2].device;
+        assert_eq!(copied_bytes, copies * 16_384);
+        // A busy machine makes them slower, and nothing makes them faster.
+        let per_s = copied_bytes as f64 / (copy_ns as f64 / 1e9);
+        assert!(copies >= 38 && per_s < 1.01e7, "{copies} copies at {per_s} bytes/s");
+    });
+}
+
+#[test]
 fn memory_that_is_not_pinned_is_copied_there_and_counted() {
     on_gpu("copies::memory_that_is_not_pinned_is_copied_there_and_counted", |gpu| {
         let device = device::named("cuda").unwrap();
@@ -188,5 +242,25 @@ fn another_library_takes_a_tensor_without_a_copy() {
         assert_eq!(elements, [3.0, 4.0, 5.0, 6.0]);
         drop((stream, as_device, device));
         gpu.check_clean();
+    });
+}
+
+#[test]
+fn a_kernel_that_waits_for_a_copy_does_not_run_yet() {
+    on_gpu("copies::a_kernel_that_waits_for_a_copy_does_not_run_yet", |gpu| {
+        gpu.set("copy_latency_s", 20e-3);
+        gpu.set("kernel_s", 1e-3);
+        let device = device::named("cuda:0").unwrap();
+        let one = MeanStd { mean: 0.0, std: 1.0 };
+        let stats = Stats::Given([("x".to_owned(), one)].into());
+        let mut run = batches(device.host_pool(), 20)
+            .then(device::upload(&device))
+            .then(device::normalize(stats))
+            .run()
+            .unwrap();
+        assert_eq!(run.by_ref().filter(|batch| batch.is_ok()).count(), 20);
+        let kernels = run.close().stages[3].device;
+        let each_ms = kernels.kernel_ns as f64 / kernels.kernel_batches as f64 / 1e6;
+        assert!(each_ms < 10.0, "{each_ms} ms");
     });
 }

@@ -70,7 +70,7 @@ pub unsafe extern "C" fn cuFileRead(
     into: i64,
 ) -> isize {
     let mut world = world();
-    if !CURRENT.get() {
+    if CURRENT.get().is_none() {
         world.wrong("a direct read without a context");
     }
     if world.fails("cufile_read_fails_after") {

@@ -3,7 +3,7 @@
 use forebay::definition::{Catalog, Definition, Set};
 use forebay::prelude::*;
 
-use super::simulation::on_gpu;
+use super::simulation::{on_gpu, on_gpu_with_compiler};
 
 const YAML: &str = "
 version: 1
@@ -134,5 +134,31 @@ fn memory_of_the_gpu_is_told_apart_from_the_hosts() {
         // A batch in the lane's call, seven behind it, and two that the GPU reads.
         assert_eq!(held, 10 * batch);
         assert_eq!(gpu.count("contexts"), 0.0, "it was not opened");
+    });
+}
+
+/// The problems that `check` finds with a kernel of this body behind the pipeline.
+fn with_kernel(body: &str) -> String {
+    let kernel = format!(
+        "  - device.kernel:\n      name: scale\n      numbers: [0.5]\n      source: |\n        extern \"C\" \
+         __global__ void scale(float *x, unsigned long long n, float by) {{\n          {body};\n        }}\n"
+    );
+    let yaml = format!("{YAML}{kernel}");
+    let catalog = Catalog::builtin();
+    let definition = Definition::parse("gpu.yaml", &yaml, &catalog, &Set::new()).unwrap();
+    definition.survey(&catalog, false).err().map(|all| all.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn check_compiles_kernels_and_names_their_lines() {
+    on_gpu_with_compiler("definitions::check_compiles_kernels_and_names_their_lines", |gpu| {
+        assert_eq!(with_kernel("x[blockIdx.x] *= by"), "");
+        let wrong = with_kernel("x[blockIdx.x] *= bye");
+        assert!(wrong.contains("forebay::kernel"), "{wrong}");
+        assert!(wrong.contains("line 2: identifier \"bye\" is undefined"), "{wrong}");
+        // The line of the file, and from where in it.
+        let line = YAML.lines().count() + 6;
+        assert!(wrong.contains(&format!("gpu.yaml:{line}:11")), "{wrong}");
+        assert_eq!(gpu.count("contexts"), 0.0, "no GPU was opened");
     });
 }

@@ -5,9 +5,12 @@
 //! kernels another with a set time each. Beside doing what it is told it checks how it is told:
 //! every byte on the GPU knows who wrote and read it last, in clocks that streams, events and the host
 //! hand to each other, so that a use that is not ordered after another is found although it happens to
-//! come out right. What is wrong is kept as text: see `simulated_wrong`.
+//! come out right. Each thing belongs to one of several GPUs, and is used with that alone. A call that
+//! would wait for a GPU that does not answer is wrong, and does not wait. What is wrong is kept as text: see
+//! `simulated_wrong`.
 //!
-//! Kernels are known by name and done on the host; of PTX only the heads of its kernels are read.
+//! Kernels are known by name and done on the host; of PTX only its target and the heads of its kernels are
+//! read.
 #![expect(clippy::missing_safety_doc, reason = "the contracts are those of the real driver")]
 
 #[cfg(not(without_cufile))]
@@ -26,7 +29,10 @@ const INVALID_VALUE: Code = 1;
 const OUT_OF_MEMORY: Code = 2;
 const NO_DEVICE: Code = 100;
 const INVALID_CONTEXT: Code = 201;
+const NO_BINARY: Code = 209;
 const ECC: Code = 214;
+const OPERATING_SYSTEM: Code = 304;
+const INVALID_HANDLE: Code = 400;
 const NOT_FOUND: Code = 500;
 const NOT_READY: Code = 600;
 const LAUNCH_FAILED: Code = 719;
@@ -61,19 +67,21 @@ struct World {
     counts: HashMap<&'static str, f64>,
     wrong: Vec<String>,
     blocks: BTreeMap<u64, Block>,
-    pinned: BTreeMap<u64, u64>,
+    /// How long, and of which GPU.
+    pinned: BTreeMap<u64, (u64, usize)>,
     streams: HashMap<usize, Stream>,
     events: HashMap<usize, Event>,
-    modules: HashMap<usize, BTreeMap<String, Vec<Param>>>,
-    functions: Vec<(String, Vec<Param>)>,
+    modules: HashMap<usize, (usize, BTreeMap<String, Vec<Param>>)>,
+    functions: Vec<(usize, String, Vec<Param>)>,
     host: Clock,
     next: usize,
-    /// What the GPU failed with: for good.
-    failed: Code,
+    /// What a GPU failed with: for good.
+    failed: BTreeMap<usize, Code>,
     log: Vec<(char, Instant, Instant)>,
 }
 
 struct Block {
+    device: usize,
     bytes: u64,
     data: Arc<Mutex<Vec<u8>>>,
     written: Option<Access>,
@@ -81,14 +89,15 @@ struct Block {
 }
 
 struct Stream {
+    device: usize,
     clock: Clock,
     at: u64,
     ops: Sender<Op>,
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Event {
+    device: usize,
     clock: Clock,
     done: Option<Arc<Done>>,
 }
@@ -117,13 +126,14 @@ impl Done {
 #[derive(Clone, Copy, PartialEq)]
 enum Param {
     Word,
+    Double,
     Half,
     Eight,
 }
 
 enum Op {
     Upload { from: usize, bytes: usize, sum: u64, to: Arc<Mutex<Vec<u8>>>, at: usize },
-    Download { from: Arc<Mutex<Vec<u8>>>, to: usize, bytes: usize },
+    Download { from: Arc<Mutex<Vec<u8>>>, at: usize, to: usize, bytes: usize },
     Kernel { name: String, arguments: Vec<Vec<u8>>, data: Vec<Option<Arc<Mutex<Vec<u8>>>>> },
     Record(Arc<Done>),
     Wait(Arc<Done>),
@@ -134,12 +144,16 @@ fn world() -> MutexGuard<'static, World> {
     WORLD.get_or_init(Mutex::default).lock().unwrap()
 }
 
-/// One copy, or one kernel, at a time.
-static COPIES: Mutex<()> = Mutex::new(());
-static KERNELS: Mutex<()> = Mutex::new(());
+const GPUS_MOST: usize = 8;
+/// Each GPU does one copy, and one kernel, at a time.
+static COPIES: [Mutex<()>; GPUS_MOST] = [const { Mutex::new(()) }; GPUS_MOST];
+static KERNELS: [Mutex<()>; GPUS_MOST] = [const { Mutex::new(()) }; GPUS_MOST];
+
+/// The context of GPU n.
+const CONTEXT: usize = 0x1000;
 
 thread_local! {
-    static CURRENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static CURRENT: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
 }
 
 impl World {
@@ -162,6 +176,29 @@ impl World {
         *left < 0.0
     }
 
+    /// Whether the n-th call of this name shall fail, and no other.
+    fn fails_once(&mut self, name: &str) -> bool {
+        self.fails(name) && self.setting(name, 0.0) == -1.0
+    }
+
+    fn is_silent(&self) -> bool {
+        self.counts.get("silent").is_some_and(|&silent| silent > 0.0)
+    }
+
+    fn failed(&self, device: usize) -> Code {
+        self.failed.get(&device).copied().unwrap_or(OK)
+    }
+
+    /// Whether `stream` is of the GPU that is current.
+    fn is_current(&mut self, stream: usize, what: &str) -> bool {
+        let of = self.streams.get(&stream).map(|stream| stream.device);
+        let fine = of == CURRENT.get();
+        if !fine {
+            self.wrong(format!("{what}: on a stream of GPU {of:?} beside {:?}", CURRENT.get()));
+        }
+        fine
+    }
+
     fn steady(&mut self, what: &'static str) {
         self.count(what, 1.0);
         if self.setting("steady", 0.0) > 0.0 {
@@ -181,11 +218,15 @@ impl World {
         let Some(of) = self.streams.get_mut(&stream) else { return false };
         join(&mut of.clock, &host);
         let (clock, now) = (of.clock.clone(), Access { stream, at: of.at });
+        let device = of.device;
         let Some((offset, block)) = self.block(address) else {
             self.wrong(format!("{what}: {address:#x} is no memory of the GPU"));
             return false;
         };
         let mut wrong = Vec::new();
+        if block.device != device {
+            wrong.push(format!("{what}: memory of GPU {} on GPU {device}", block.device));
+        }
         if offset + bytes > block.bytes {
             wrong.push(format!("{what}: {bytes} bytes reach beyond a block of {}", block.bytes));
         }
@@ -232,6 +273,17 @@ impl World {
         }
     }
 
+    fn is_pinned(&self, at: usize, bytes: usize) -> bool {
+        let before = self.pinned.range(..=at as u64).next_back();
+        before.is_some_and(|(from, &(len, _))| at as u64 + bytes as u64 <= from + len)
+    }
+
+    /// Memory of the GPU that is current.
+    fn used(&self) -> u64 {
+        let here = self.blocks.values().filter(|block| Some(block.device) == CURRENT.get());
+        here.map(|block| block.bytes).sum()
+    }
+
     fn id(&mut self) -> usize {
         self.next += 1;
         self.next
@@ -241,11 +293,17 @@ impl World {
 /// What every call checks first.
 fn enter(what: &str) -> Result<MutexGuard<'static, World>, Code> {
     let mut world = world();
-    if !CURRENT.get() {
+    let Some(device) = CURRENT.get() else {
         world.wrong(format!("{what} without a context"));
         return Err(INVALID_CONTEXT);
-    }
-    if world.failed != OK { Err(world.failed) } else { Ok(world) }
+    };
+    let failed = world.failed(device);
+    if failed != OK { Err(failed) } else { Ok(world) }
+}
+
+/// The GPU that is current, where [`enter`] has looked.
+fn current() -> usize {
+    CURRENT.get().unwrap_or(0)
 }
 
 macro_rules! enter {
@@ -265,6 +323,17 @@ unsafe fn sum(from: usize, bytes: usize) -> u64 {
     words.fold(rest, |sum, word| sum.rotate_left(1).wrapping_add(word))
 }
 
+/// From the n-th on nothing more happens, until the GPU is told to answer.
+fn silent(setting: &str) {
+    if world().fails(setting) {
+        world().count("silent", 1.0);
+        while world().setting("answers", 0.0) == 0.0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        world().count("silent", -1.0);
+    }
+}
+
 fn busy(engine: &'static Mutex<()>, what: char, time: Duration, work: impl FnOnce()) {
     let _engine = engine.lock().unwrap();
     let from = Instant::now();
@@ -279,44 +348,47 @@ fn copy_time(bytes: usize) -> Duration {
     Duration::from_secs_f64(seconds + world.setting("copy_latency_s", 0.0))
 }
 
-fn run(op: Op) {
-    let failed = world().failed != OK;
+fn run(device: usize, op: Op) {
+    let failed = world().failed(device) != OK;
     match op {
         // What waits for a GPU that failed is told so.
         Op::Record(done) => done.set(),
         _ if failed => {}
         Op::Wait(done) => done.wait(),
         Op::Upload { from, bytes, sum: before, to, at } => {
-            if world().fails("silent_after_copies") {
-                while world().setting("answers", 0.0) == 0.0 {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            }
-            busy(&COPIES, 'c', copy_time(bytes), || {
+            silent("silent_after_copies");
+            busy(&COPIES[device], 'c', copy_time(bytes), || {
                 let source = unsafe { std::slice::from_raw_parts(from as *const u8, bytes) };
                 to.lock().unwrap()[at..at + bytes].copy_from_slice(source);
             });
             if unsafe { sum(from, bytes) } != before {
                 world().wrong("memory of the host changed before it was copied");
             }
-            if world().fails("ecc_after_copies") {
-                world().failed = ECC;
-            }
-            if world().fails("lost_after_copies") {
-                world().failed = DEVICE_LOST;
-            }
+            fail(device, "ecc_after_copies", ECC);
+            fail(device, "lost_after_copies", DEVICE_LOST);
+            let code = world().setting("fails_with", 0.0) as Code;
+            fail(device, "fails_after_copies", code);
         }
-        Op::Download { from, to, bytes } => busy(&COPIES, 'd', copy_time(bytes), || {
-            let to = unsafe { std::slice::from_raw_parts_mut(to as *mut u8, bytes) };
-            to.copy_from_slice(&from.lock().unwrap()[..bytes]);
-        }),
+        Op::Download { from, at, to, bytes } => {
+            silent("silent_after_downloads");
+            busy(&COPIES[device], 'd', copy_time(bytes), || {
+                let to = unsafe { std::slice::from_raw_parts_mut(to as *mut u8, bytes) };
+                to.copy_from_slice(&from.lock().unwrap()[at..at + bytes]);
+            });
+        }
         Op::Kernel { name, arguments, data } => {
             let time = Duration::from_secs_f64(world().setting("kernel_s", 0.0));
-            busy(&KERNELS, 'k', time, || kernel(&name, &arguments, &data));
-            if world().fails("launch_failure_after_kernels") {
-                world().failed = LAUNCH_FAILED;
-            }
+            silent("silent_after_kernels");
+            busy(&KERNELS[device], 'k', time, || kernel(&name, &arguments, &data));
+            fail(device, "launch_failure_after_kernels", LAUNCH_FAILED);
         }
+    }
+}
+
+fn fail(device: usize, setting: &str, code: Code) {
+    let mut world = world();
+    if world.fails(setting) {
+        world.failed.insert(device, code);
     }
 }
 
@@ -337,6 +409,10 @@ fn kernel(name: &str, arguments: &[Vec<u8>], data: &[Option<Arc<Mutex<Vec<u8>>>>
                 let new = if name == "scale" { old * numbers[0] } else { (old - numbers[0]) * numbers[1] };
                 x.copy_from_slice(&new.to_le_bytes());
             }
+        }
+        "negate_f16" => {
+            let (n, mut of) = (word(&arguments[1]) as usize, block(0));
+            of[..n * 2].chunks_exact_mut(2).for_each(|x| x[1] ^= 0x80);
         }
         "spin" => std::thread::sleep(Duration::from_nanos(word(&arguments[1]))),
         "checksum" => {
@@ -386,6 +462,38 @@ fn kernel(name: &str, arguments: &[Vec<u8>], data: &[Option<Arc<Mutex<Vec<u8>>>>
     }
 }
 
+/// How many bytes a kernel uses from the address that is its `i`-th argument.
+fn reach(name: &str, i: usize, arguments: &[Vec<u8>]) -> u64 {
+    let size = |kind: &str| match kind {
+        "bool" | "i8" | "u8" | "1" => 1,
+        "i16" | "u16" | "f16" | "bf16" | "2" => 2,
+        "i32" | "u32" | "f32" | "4" => 4,
+        _ => 8,
+    };
+    let n = |at: usize| word(&arguments[at]);
+    let parts: Vec<_> = name.split('_').collect();
+    match parts[..] {
+        ["scale"] => n(1) * 4,
+        ["normalize" | "negate", kind] => n(1) * size(kind),
+        ["checksum"] => if i == 0 { n(2) * 4 } else { 8 },
+        ["cast", from, to] => n(2) * size(if i == 0 { from } else { to }),
+        ["pick", kind] if i == 1 => n(2) * size(kind),
+        ["pick", kind] => {
+            let eight = |bytes: &[u8]| -> Vec<i64> { bytes.chunks(8).map(|b| word(b) as i64).collect() };
+            let (shape, strides) = (eight(&arguments[3]), eight(&arguments[4]));
+            let steps = shape.iter().zip(&strides).map(|(n, stride)| (n - 1) * (*stride).max(0));
+            (n(5) + steps.sum::<i64>() as u64 + 1) * size(kind)
+        }
+        _ => 1,
+    }
+}
+
+/// What PTX is made for: 90 is compute capability 9.0.
+fn target(ptx: &str) -> f64 {
+    let target = ptx.split(".target sm_").nth(1).unwrap_or_default();
+    target.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0.0)
+}
+
 /// The kernels of PTX, and what they take.
 fn heads(ptx: &str) -> BTreeMap<String, Vec<Param>> {
     let mut heads = BTreeMap::new();
@@ -393,6 +501,7 @@ fn heads(ptx: &str) -> BTreeMap<String, Vec<Param>> {
         let (name, rest) = part.split_once('(').unwrap_or((part, ""));
         let (head, _) = rest.split_once(')').unwrap_or((rest, ""));
         let params = head.split(".param").skip(1).map(|param| match param {
+            param if param.contains(".f64") => Param::Double,
             param if param.contains(".b8") => Param::Eight,
             param if param.contains("32 ") => Param::Half,
             _ => Param::Word,
@@ -453,6 +562,9 @@ pub unsafe extern "C" fn simulated_wrong(to: *mut u8, room: usize) -> usize {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuInit(_: c_uint) -> Code {
+    if let Some(code) = std::env::var("SIMULATED_INIT").ok().and_then(|text| text.parse().ok()) {
+        return code;
+    }
     if std::env::var("SIMULATED_GPUS").is_ok_and(|gpus| gpus == "0") { NO_DEVICE } else { OK }
 }
 
@@ -493,9 +605,21 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(to: *mut usize, _: c_int) -> Code {
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetAttribute(to: *mut c_int, attribute: c_int, _: c_int) -> Code {
+    let capability = world().setting("capability", 90.0) as c_int;
+    let value = match attribute {
+        75 => capability / 10,
+        76 => capability % 10,
+        _ => return INVALID_VALUE,
+    };
+    unsafe { *to = value };
+    OK
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(to: *mut usize, device: c_int) -> Code {
     world().count("contexts", 1.0);
-    unsafe { *to = 0x1000 + device as usize };
+    unsafe { *to = CONTEXT + device as usize };
     OK
 }
 
@@ -507,7 +631,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(_: c_int) -> Code {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetCurrent(context: usize) -> Code {
-    CURRENT.set(context != 0);
+    CURRENT.set(context.checked_sub(CONTEXT));
     OK
 }
 
@@ -515,7 +639,7 @@ pub unsafe extern "C" fn cuCtxSetCurrent(context: usize) -> Code {
 pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Code {
     let world = enter!("asking for memory");
     let all = world.setting("memory_bytes", 64e9) as usize;
-    let used: u64 = world.blocks.values().map(|block| block.bytes).sum();
+    let used = world.used();
     unsafe { (*free, *total) = (all - used as usize, all) };
     OK
 }
@@ -523,7 +647,7 @@ pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(to: *mut u64, bytes: usize) -> Code {
     let mut world = enter!("allocating");
-    let used: u64 = world.blocks.values().map(|block| block.bytes).sum();
+    let used = world.used();
     if used as f64 + bytes as f64 > world.setting("memory_bytes", 64e9) {
         return OUT_OF_MEMORY;
     }
@@ -531,27 +655,27 @@ pub unsafe extern "C" fn cuMemAlloc_v2(to: *mut u64, bytes: usize) -> Code {
     let last = world.blocks.last_key_value().map_or(1 << 60, |(at, block)| at + block.bytes);
     let at = (last + 8192).next_multiple_of(4096);
     let data = Arc::new(Mutex::new(vec![0xAB; bytes]));
-    world.blocks.insert(at, Block { bytes: bytes as u64, data, written: None, read: Vec::new() });
+    let (bytes, device) = (bytes as u64, current());
+    world.blocks.insert(at, Block { device, bytes, data, written: None, read: Vec::new() });
     unsafe { *to = at };
     OK
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree_v2(at: u64) -> Code {
-    if !CURRENT.get() {
-        world().wrong("freeing without a context");
-    }
-    settle();
+    settle("freeing memory");
     let mut world = world();
     world.steady("frees");
-    if world.blocks.remove(&at).is_none() {
-        world.wrong("memory of the GPU was freed that is not there");
+    match world.blocks.remove(&at) {
+        Some(block) if Some(block.device) == CURRENT.get() => {}
+        Some(_) => world.wrong("memory of the GPU was freed without its context"),
+        None => world.wrong("memory of the GPU was freed that is not there"),
     }
     OK
 }
 
-/// Waits until all streams have done what they were told.
-fn settle() {
+/// Waits until all streams have done what they were told; not for a GPU that does not answer.
+fn settle(what: &str) {
     let ends: Vec<_> = {
         let mut world = world();
         let streams: Vec<_> = world.streams.keys().copied().collect();
@@ -562,7 +686,20 @@ fn settle() {
         };
         streams.into_iter().map(end).collect()
     };
-    ends.iter().for_each(|done| done.wait());
+    let is_over = || ends.iter().all(|end| end.when.lock().unwrap().is_some());
+    loop {
+        // Also for what it does on streams that are gone.
+        let mut world = world();
+        if world.is_silent() {
+            world.wrong(format!("{what} waits for a GPU that does not answer"));
+            return;
+        }
+        drop(world);
+        if is_over() {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
     let mut world = world();
     let clocks: Vec<_> = world.streams.values().map(|stream| stream.clock.clone()).collect();
     clocks.iter().for_each(|clock| join(&mut world.host, clock));
@@ -579,20 +716,27 @@ pub unsafe extern "C" fn cuMemHostAlloc(to: *mut *mut c_void, bytes: usize, flag
     if world.counts.get("copies").is_some_and(|copies| *copies > 0.0) {
         world.count("pinnings_behind_copies", 1.0);
     }
+    let pinned: u64 = world.pinned.values().map(|&(bytes, _)| bytes).sum();
+    if pinned as f64 + bytes as f64 > world.setting("pinned_bytes_max", 1e15) {
+        return OUT_OF_MEMORY;
+    }
     let layout = std::alloc::Layout::from_size_align(bytes, 4096).unwrap();
     let at = unsafe { std::alloc::alloc(layout) };
-    world.pinned.insert(at as u64, bytes as u64);
+    world.pinned.insert(at as u64, (bytes as u64, current()));
     unsafe { *to = at.cast() };
     OK
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeHost(at: *mut c_void) -> Code {
-    settle();
+    settle("unpinning memory");
     let mut world = world();
     world.count("unpinnings", 1.0);
     match world.pinned.remove(&(at as u64)) {
-        Some(bytes) => {
+        Some((bytes, device)) => {
+            if Some(device) != CURRENT.get() {
+                world.wrong("pinned memory was freed without its context");
+            }
             let layout = std::alloc::Layout::from_size_align(bytes as usize, 4096).unwrap();
             unsafe { std::alloc::dealloc(at.cast(), layout) };
         }
@@ -605,9 +749,10 @@ pub unsafe extern "C" fn cuMemFreeHost(at: *mut c_void) -> Code {
 pub unsafe extern "C" fn cuStreamCreate(to: *mut usize, _: c_uint) -> Code {
     let mut world = enter!("making a stream");
     let (ops, told) = channel();
-    let thread = std::thread::spawn(move || told.into_iter().for_each(run));
+    let device = current();
+    let thread = std::thread::spawn(move || told.into_iter().for_each(|op| run(device, op)));
     let id = world.id();
-    let stream = Stream { clock: Clock::new(), at: 0, ops, thread: Some(thread) };
+    let stream = Stream { device, clock: Clock::new(), at: 0, ops, thread: Some(thread) };
     world.streams.insert(id, stream);
     unsafe { *to = id };
     OK
@@ -617,9 +762,15 @@ pub unsafe extern "C" fn cuStreamCreate(to: *mut usize, _: c_uint) -> Code {
 pub unsafe extern "C" fn cuStreamDestroy_v2(stream: usize) -> Code {
     let gone = world().streams.remove(&stream);
     match gone {
-        // The real one returns at once; here what it was told is done first.
+        // The real one returns at once; here what it was told is done first, unless the GPU is silent.
         Some(Stream { ops, mut thread, clock, .. }) => {
             drop(ops);
+            while thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+                if world().is_silent() {
+                    return OK;
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
             if let Some(thread) = thread.take() {
                 let _ended = thread.join();
             }
@@ -633,15 +784,28 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(stream: usize) -> Code {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(_: usize) -> Code {
     world().steady("syncs");
-    settle();
-    world().failed
+    settle("ending a stream");
+    world().failed(current())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventSynchronize(_: usize) -> Code {
+    unsafe { cuStreamSynchronize(0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxSynchronize() -> Code {
+    unsafe { cuStreamSynchronize(0) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, _: c_uint) -> Code {
     let mut world = enter!("waiting for an event");
+    if !world.is_current(stream, "waiting for an event") {
+        return INVALID_HANDLE;
+    }
     world.begin(stream);
-    let Some(Event { clock, done }) = world.events.get(&event) else {
+    let Some(Event { clock, done, .. }) = world.events.get(&event) else {
         world.wrong("a stream waits for an event that is not there");
         return INVALID_VALUE;
     };
@@ -656,7 +820,7 @@ pub unsafe extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, _: c_uin
 pub unsafe extern "C" fn cuEventCreate(to: *mut usize, _: c_uint) -> Code {
     let mut world = enter!("making an event");
     let id = world.id();
-    world.events.insert(id, Event::default());
+    world.events.insert(id, Event { device: current(), clock: Clock::new(), done: None });
     unsafe { *to = id };
     OK
 }
@@ -673,17 +837,28 @@ pub unsafe extern "C" fn cuEventDestroy_v2(event: usize) -> Code {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(event: usize, stream: usize) -> Code {
     let mut world = enter!("recording an event");
+    let device = world.events.get(&event).map(|event| event.device);
+    if !world.is_current(stream, "recording an event") || device != CURRENT.get() {
+        return INVALID_HANDLE;
+    }
+    world.count("records", 1.0);
+    let refused = world.setting("records_fail_on", -1.0) == stream as f64;
+    if refused || world.fails("records_fail_after") || world.fails_once("record_fails_after") {
+        world.count("records_refused", 1.0);
+        return OPERATING_SYSTEM;
+    }
     world.begin(stream);
     let done = Arc::new(Done::default());
     let clock = world.streams.get(&stream).map(|of| of.clock.clone()).unwrap_or_default();
-    world.events.insert(event, Event { clock, done: Some(Arc::clone(&done)) });
+    let device = current();
+    world.events.insert(event, Event { device, clock, done: Some(Arc::clone(&done)) });
     world.tell(stream, Op::Record(done))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventQuery(event: usize) -> Code {
     let mut world = enter!("asking for an event");
-    let Some(Event { clock, done }) = world.events.get(&event) else { return INVALID_VALUE };
+    let Some(Event { clock, done, .. }) = world.events.get(&event) else { return INVALID_VALUE };
     if done.as_ref().is_some_and(|done| done.when.lock().unwrap().is_none()) {
         return NOT_READY;
     }
@@ -705,9 +880,11 @@ pub unsafe extern "C" fn cuEventElapsedTime(to: *mut f32, from: usize, until: us
 pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: usize, bytes: usize, stream: usize) -> Code {
     let mut world = enter!("copying to the GPU");
     world.count("copies", 1.0);
-    let within = |(at, len): (&u64, &u64)| from as u64 + bytes as u64 <= at + len;
-    if !world.pinned.range(..=from as u64).next_back().is_some_and(within) {
+    if !world.is_pinned(from, bytes) {
         world.wrong("memory is copied that is not pinned");
+    }
+    if !world.is_current(stream, "copying to the GPU") {
+        return INVALID_HANDLE;
     }
     world.begin(stream);
     if !world.access(stream, to, bytes as u64, true, "a copy to the GPU") {
@@ -722,13 +899,16 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: usize, bytes: usize
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: usize, from: u64, bytes: usize, stream: usize) -> Code {
     let mut world = enter!("copying from the GPU");
+    if !world.is_current(stream, "copying from the GPU") {
+        return INVALID_HANDLE;
+    }
     world.begin(stream);
     if !world.access(stream, from, bytes as u64, false, "a copy from the GPU") {
         return INVALID_VALUE;
     }
-    let Some((_, block)) = world.block(from) else { return INVALID_VALUE };
-    let from = Arc::clone(&block.data);
-    world.tell(stream, Op::Download { from, to, bytes })
+    let Some((at, block)) = world.block(from) else { return INVALID_VALUE };
+    let (at, from) = (at as usize, Arc::clone(&block.data));
+    world.tell(stream, Op::Download { from, at, to, bytes })
 }
 
 #[unsafe(no_mangle)]
@@ -749,16 +929,24 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(to: *mut usize, image: *const c_char) -> Code {
     let mut world = enter!("loading kernels");
+    if let Some(code) = std::env::var("SIMULATED_LOAD").ok().and_then(|text| text.parse().ok()) {
+        return code;
+    }
     let text = unsafe { CStr::from_ptr(image) }.to_string_lossy();
+    let target = target(&text);
+    if target > world.setting("capability", 90.0) {
+        return NO_BINARY;
+    }
+    world.counts.insert("last_target", target);
     let id = world.id();
-    world.modules.insert(id, heads(&text));
+    world.modules.insert(id, (current(), heads(&text)));
     unsafe { *to = id };
     OK
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleUnload(module: usize) -> Code {
-    settle();
+    settle("unloading kernels");
     world().modules.remove(&module);
     OK
 }
@@ -767,10 +955,9 @@ pub unsafe extern "C" fn cuModuleUnload(module: usize) -> Code {
 pub unsafe extern "C" fn cuModuleGetFunction(to: *mut usize, module: usize, name: *const c_char) -> Code {
     let mut world = enter!("looking for a kernel");
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    let Some(params) = world.modules.get(&module).and_then(|kernels| kernels.get(&name)) else {
-        return NOT_FOUND;
-    };
-    let function = (name, params.clone());
+    let Some((device, kernels)) = world.modules.get(&module) else { return NOT_FOUND };
+    let Some(params) = kernels.get(&name) else { return NOT_FOUND };
+    let function = (*device, name, params.clone());
     let known = world.functions.iter().position(|known| *known == function);
     let at = known.unwrap_or_else(|| {
         world.functions.push(function);
@@ -796,25 +983,30 @@ pub unsafe extern "C" fn cuLaunchKernel(
 ) -> Code {
     let mut world = enter!("running a kernel");
     world.count("kernels", 1.0);
+    world.counts.insert("last_blocks", f64::from(grid_x));
     if grid_x == 0 || block_x == 0 || block_x > 1024 {
         world.wrong(format!("a kernel in {grid_x} blocks of {block_x} threads"));
         return INVALID_VALUE;
     }
-    let (name, kinds) = world.functions[function - 1].clone();
+    let (device, name, kinds) = world.functions[function - 1].clone();
+    if Some(device) != CURRENT.get() || !world.is_current(stream, "running a kernel") {
+        world.wrong(format!("the kernel `{name}` of GPU {device} on another"));
+        return INVALID_HANDLE;
+    }
     let arguments: Vec<Vec<u8>> = kinds.iter().enumerate().map(|(i, kind)| {
         let bytes = match kind {
-            Param::Word => 8,
+            Param::Word | Param::Double => 8,
             Param::Half => 4,
             Param::Eight => 64,
         };
         unsafe { std::slice::from_raw_parts(*params.add(i), bytes) }.to_vec()
     }).collect();
     world.begin(stream);
-    let is_address = |bytes: &Vec<u8>| bytes.len() == 8 && word(bytes) > 1 << 60;
-    let addresses = arguments.iter().filter(|bytes| is_address(bytes)).count();
+    let is_address = |i: usize| kinds[i] == Param::Word && word(&arguments[i]) > 1 << 60;
+    let addresses = (0..kinds.len()).filter(|&i| is_address(i)).count();
     let mut data = Vec::new();
     for (i, argument) in arguments.iter().enumerate() {
-        if !is_address(argument) {
+        if !is_address(i) {
             data.push(None);
             continue;
         }
@@ -822,8 +1014,9 @@ pub unsafe extern "C" fn cuLaunchKernel(
         let at = word(argument);
         let reads = i == 0;
         let writes = addresses == 1 || i > 0;
-        let read = !reads || world.access(stream, at, 1, false, &name);
-        if !read || (writes && !world.access(stream, at, 1, true, &name)) {
+        let bytes = reach(&name, i, &arguments);
+        let read = !reads || world.access(stream, at, bytes, false, &name);
+        if !read || (writes && !world.access(stream, at, bytes, true, &name)) {
             return INVALID_VALUE;
         }
         data.push(world.block(at).map(|(_, block)| Arc::clone(&block.data)));
@@ -831,33 +1024,43 @@ pub unsafe extern "C" fn cuLaunchKernel(
     world.tell(stream, Op::Kernel { name, arguments, data })
 }
 
-fn name_of(code: Code) -> &'static CStr {
-    match code {
-        INVALID_VALUE => c"CUDA_ERROR_INVALID_VALUE",
-        OUT_OF_MEMORY => c"CUDA_ERROR_OUT_OF_MEMORY",
-        ECC => c"CUDA_ERROR_ECC_UNCORRECTABLE",
-        LAUNCH_FAILED => c"CUDA_ERROR_LAUNCH_FAILED",
-        DEVICE_LOST => c"CUDA_ERROR_DEVICE_UNAVAILABLE",
-        NOT_FOUND => c"CUDA_ERROR_NOT_FOUND",
-        _ => c"CUDA_ERROR_UNKNOWN",
-    }
+/// What the driver calls its errors, and says of them.
+const NAMES: [(Code, &CStr, &CStr); 20] = [
+    (INVALID_VALUE, c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
+    (OUT_OF_MEMORY, c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
+    (34, c"CUDA_ERROR_STUB_LIBRARY", c"CUDA driver is a stub library"),
+    (DEVICE_LOST, c"CUDA_ERROR_DEVICE_UNAVAILABLE", c"CUDA-capable device(s) is/are busy or unavailable"),
+    (101, c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
+    (INVALID_CONTEXT, c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
+    (209, c"CUDA_ERROR_NO_BINARY_FOR_GPU", c"no kernel image is available for execution on the device"),
+    (ECC, c"CUDA_ERROR_ECC_UNCORRECTABLE", c"uncorrectable ECC error encountered"),
+    (220, c"CUDA_ERROR_NVLINK_UNCORRECTABLE", c"uncorrectable NVLink error detected during the execution"),
+    (222, c"CUDA_ERROR_UNSUPPORTED_PTX_VERSION", c"the provided PTX was compiled with an unsupported toolchain."),
+    (OPERATING_SYSTEM, c"CUDA_ERROR_OPERATING_SYSTEM", c"OS call failed or operation not supported on this OS"),
+    (INVALID_HANDLE, c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
+    (NOT_FOUND, c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
+    (700, c"CUDA_ERROR_ILLEGAL_ADDRESS", c"an illegal memory access was encountered"),
+    (702, c"CUDA_ERROR_LAUNCH_TIMEOUT", c"the launch timed out and was terminated"),
+    (LAUNCH_FAILED, c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
+    (802, c"CUDA_ERROR_SYSTEM_NOT_READY", c"system not yet initialized"),
+    (803, c"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", c"system has unsupported display driver / cuda driver combination"),
+    (804, c"CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", c"forward compatibility was attempted on non supported HW"),
+    (999, c"CUDA_ERROR_UNKNOWN", c"unknown error"),
+];
+
+fn named(code: Code) -> (&'static CStr, &'static CStr) {
+    let found = NAMES.iter().find(|(known, ..)| *known == code);
+    found.map_or((c"CUDA_ERROR_UNKNOWN", c"simulated failure"), |&(_, name, says)| (name, says))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(code: Code, to: *mut *const c_char) -> Code {
-    unsafe { *to = name_of(code).as_ptr() };
+    unsafe { *to = named(code).0.as_ptr() };
     OK
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(code: Code, to: *mut *const c_char) -> Code {
-    let says = match code {
-        ECC => c"uncorrectable ECC error encountered",
-        LAUNCH_FAILED => c"unspecified launch failure",
-        DEVICE_LOST => c"the GPU is gone",
-        NOT_FOUND => c"named symbol not found",
-        _ => c"simulated failure",
-    };
-    unsafe { *to = says.as_ptr() };
+    unsafe { *to = named(code).1.as_ptr() };
     OK
 }

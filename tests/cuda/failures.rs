@@ -61,6 +61,101 @@ fn a_driver_that_lacks_a_function_says_which() {
     });
 }
 
+/// The same test in one process for each case, which is told its number.
+fn each<'a>(
+    name: &str,
+    variable: &str,
+    cases: impl IntoIterator<Item = &'a (u32, &'a str)>,
+    test: impl Fn(&Gpu, u32, &str),
+) {
+    for &(code, says) in cases {
+        let text = code.to_string();
+        on_gpu_with(name, &[(variable, &text)], |gpu| {
+            if std::env::var(variable).is_ok_and(|asked| asked == text) {
+                test(gpu, code, says);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_driver_that_does_not_start_says_what_to_do() {
+    let cases = [
+        (34, "(CUDA_ERROR_STUB_LIBRARY): the `libcuda.so` that was found is the toolkit's"),
+        (
+            802,
+            "(CUDA_ERROR_SYSTEM_NOT_READY): what connects the GPUs of this machine has not started",
+        ),
+        (
+            803,
+            "(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH): `libcuda.so` and the driver in the kernel are of",
+        ),
+        (
+            804,
+            "(CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE): `cuda-compat` stands in for a newer driver",
+        ),
+    ];
+    let name = "failures::a_driver_that_does_not_start_says_what_to_do";
+    each(name, "SIMULATED_INIT", &cases, |_, _, says| {
+        let error = device::named("cuda:0").unwrap_err().to_string();
+        assert!(error.starts_with("the driver for NVIDIA GPUs can't be started: "), "{error}");
+        assert!(error.contains(says), "{error}");
+        assert_eq!(device::auto().name(), "host");
+    });
+}
+
+#[test]
+fn kernels_that_the_gpu_or_its_driver_is_too_old_for_say_so() {
+    let cases = [
+        (209, "(CUDA_ERROR_NO_BINARY_FOR_GPU): the kernels are not for such an old GPU: compute"),
+        (222, "(CUDA_ERROR_UNSUPPORTED_PTX_VERSION): the driver is older than the compiler of"),
+    ];
+    let name = "failures::kernels_that_the_gpu_or_its_driver_is_too_old_for_say_so";
+    each(name, "SIMULATED_LOAD", &cases, |_, _, says| {
+        let error = device::named("cuda:0").unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    });
+}
+
+#[test]
+fn a_gpu_that_fails_says_what_that_means_and_what_to_do() {
+    let cases = [
+        (
+            46,
+            "(CUDA_ERROR_DEVICE_UNAVAILABLE): another process has the GPU to itself, or it is lost",
+        ),
+        (101, "(CUDA_ERROR_INVALID_DEVICE): the GPU is not there, or not any more"),
+        (214, "(CUDA_ERROR_ECC_UNCORRECTABLE): memory of the GPU is broken, and what was on it is"),
+        (220, "(CUDA_ERROR_NVLINK_UNCORRECTABLE): a link between GPUs failed"),
+        (
+            700,
+            "(CUDA_ERROR_ILLEGAL_ADDRESS): a kernel used memory that it was not given: run this under",
+        ),
+        (
+            702,
+            "(CUDA_ERROR_LAUNCH_TIMEOUT): a kernel took longer than the system lets a GPU with a",
+        ),
+        (719, "(CUDA_ERROR_LAUNCH_FAILED): a kernel crashed: run a kernel of your own under"),
+        (
+            999,
+            "(CUDA_ERROR_UNKNOWN): look for `Xid` in `dmesg`, and whether `nvidia-smi` still sees",
+        ),
+    ];
+    let name = "failures::a_gpu_that_fails_says_what_that_means_and_what_to_do";
+    each(name, "FAILS_WITH", &cases, |gpu, code, says| {
+        gpu.set("fails_with", f64::from(code));
+        gpu.set("fails_after_copies", 3.0);
+        let device = device::named("cuda:0").unwrap();
+        let run = batches(device.host_pool(), 100).then(device::upload(&device)).run().unwrap();
+        let error = run.drain().unwrap_err().to_string();
+        assert!(error.contains("stage `upload` failed") && error.contains(says), "{error}");
+        // Nothing is freed that it may still use: of that code nobody knows.
+        let lent = || device.host_pool().stats().lent_bytes;
+        assert!(if code == 999 { lent() > 0 } else { comes_true(|| lent() == 0) }, "{}", lent());
+        assert_eq!(gpu.wrong(), "");
+    });
+}
+
 /// Runs 100 batches to the GPU, and gives the error.
 fn fails(gpu: &Gpu) -> String {
     let device = device::named("cuda:0").unwrap();

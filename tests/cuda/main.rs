@@ -10,9 +10,14 @@
 mod copies;
 mod definitions;
 mod failures;
+mod kernels;
 mod log;
+mod pinning;
 mod reads;
+mod silence;
 mod simulation;
 mod support;
 mod the_simulation;
 mod transforms;
+mod two;
+mod uses;

@@ -2,6 +2,7 @@
 //! `driver.rs`, built once by rustc.
 
 use std::ffi::{CString, OsString};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -113,16 +114,45 @@ fn library_path(driver: &[&str]) -> OsString {
         [] => BUILT.get_or_init(|| build("simulated-gpu", &[])).clone(),
         arguments => build(&arguments.join("-"), arguments),
     };
-    // Where `src/device/kernels/build.py` puts NVIDIA's compiler.
+    let folders = std::iter::once(folder).chain(compiler());
+    let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = folders.chain(std::env::split_paths(&others).collect::<Vec<_>>());
+    std::env::join_paths(folders).unwrap()
+}
+
+/// Set to the folder of NVIDIA's compiler: tests that need it then fail without it.
+const COMPILER: &str = "FOREBAY_NVRTC";
+
+/// The folders in which NVIDIA's compiler may be: the one that is said, or where
+/// `src/device/kernels/build.py` puts it.
+fn compiler() -> Vec<PathBuf> {
+    if let Some(said) = std::env::var_os(COMPILER) {
+        return vec![PathBuf::from(said)];
+    }
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = cache.or_else(home).unwrap_or_default().join("forebay");
     let versions = std::fs::read_dir(&cache).into_iter().flatten().flatten();
-    let compiler = versions.map(|entry| entry.path().join("nvidia/cuda_nvrtc/lib"));
-    let folders = std::iter::once(folder.clone()).chain(compiler.filter(|path| path.exists()));
-    let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let folders = folders.chain(std::env::split_paths(&others).collect::<Vec<_>>());
-    std::env::join_paths(folders).unwrap()
+    let folders = versions.map(|entry| entry.path().join("nvidia/cuda_nvrtc/lib"));
+    folders.filter(|path| path.exists()).collect()
+}
+
+/// The same where NVIDIA's compiler is needed. Without it the test is skipped, which is said aloud,
+/// unless the environment says where the compiler is.
+pub(crate) fn on_gpu_with_compiler(name: &str, test: impl FnOnce(&Gpu)) {
+    let is_there = || compiler().iter().any(|folder| folder.join("libnvrtc.so.12").exists());
+    if std::env::var_os(INSIDE).is_some() || is_there() {
+        return on_gpu(name, test);
+    }
+    assert!(
+        std::env::var_os(COMPILER).is_none(),
+        "{COMPILER} names a folder without libnvrtc.so.12"
+    );
+    // Not by `eprintln!`, of which the test harness shows nothing where a test passes.
+    let said = format!(
+        "SKIPPED {name}: NVRTC is not here; `python3 src/device/kernels/build.py` gets it\n"
+    );
+    std::io::stderr().write_all(said.as_bytes()).unwrap();
 }
 
 /// Builds the driver into a folder of this name.

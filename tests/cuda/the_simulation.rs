@@ -3,7 +3,7 @@
 
 use cudarc::driver::{result, sys};
 
-use super::simulation::on_gpu;
+use super::simulation::{on_gpu, on_gpu_with};
 
 /// A context, a stream, a block of 4 KiB and as much pinned memory.
 unsafe fn set_up() -> (sys::CUstream, sys::CUdeviceptr, &'static mut [u8]) {
@@ -84,6 +84,36 @@ fn it_finds_memory_overwritten_while_it_is_read() {
 }
 
 #[test]
+fn it_finds_a_stream_that_is_waited_for() {
+    on_gpu("the_simulation::it_finds_a_stream_that_is_waited_for", |gpu| {
+        // SAFETY: all of it is the simulation's.
+        unsafe {
+            let (stream, _, _) = set_up();
+            result::stream::synchronize(stream).unwrap();
+            assert_eq!((gpu.wrong(), gpu.count("syncs")), (String::new(), 1.0));
+            gpu.set("steady", 1.0);
+            result::stream::synchronize(stream).unwrap();
+        }
+        assert_eq!(gpu.wrong(), "syncs in steady state");
+    });
+}
+
+#[test]
+fn it_finds_memory_of_one_gpu_on_another() {
+    let name = "the_simulation::it_finds_memory_of_one_gpu_on_another";
+    on_gpu_with(name, &[("SIMULATED_GPUS", "2")], |gpu| {
+        // SAFETY: all of it is the simulation's.
+        unsafe {
+            let (_, block, pinned) = set_up();
+            let other = result::primary_ctx::retain(result::device::get(1).unwrap()).unwrap();
+            result::ctx::set_current(other).unwrap();
+            assert!(result::memcpy_htod_async(block, pinned, stream()).is_err());
+        }
+        assert_eq!(gpu.wrong(), "a copy to the GPU: memory of GPU 0 on GPU 1");
+    });
+}
+
+#[test]
 fn it_finds_calls_without_a_context_and_leaks() {
     on_gpu("the_simulation::it_finds_calls_without_a_context_and_leaks", |gpu| {
         // SAFETY: all of it is the simulation's.
@@ -97,5 +127,29 @@ fn it_finds_calls_without_a_context_and_leaks() {
             assert!(gpu.wrong().contains("4096 bytes reach beyond a block of 64"));
         }
         assert_eq!((gpu.count("blocks"), gpu.count("pinned")), (2.0, 1.0));
+    });
+}
+
+#[test]
+fn it_finds_a_kernel_that_reaches_beyond_its_memory() {
+    on_gpu("the_simulation::it_finds_a_kernel_that_reaches_beyond_its_memory", |gpu| {
+        let ptx = c".target sm_70\n.entry scale(.param .u64 a, .param .u64 b, .param .f32 c) {}";
+        // SAFETY: all of it is the simulation's.
+        unsafe {
+            let (stream, block, pinned) = set_up();
+            result::memcpy_htod_async(block, pinned, stream).unwrap();
+            let module = result::module::load_data(ptx.as_ptr().cast()).unwrap();
+            let scale = result::module::get_function(module, c"scale".into()).unwrap();
+            let run = |mut n: u64| {
+                let (mut at, mut by) = (block, 2.0_f32);
+                let mut given: [*mut std::ffi::c_void; 3] =
+                    [(&raw mut at).cast(), (&raw mut n).cast(), (&raw mut by).cast()];
+                result::launch_kernel(scale, (1, 1, 1), (32, 1, 1), 0, stream, &mut given)
+            };
+            run(1024).unwrap();
+            assert_eq!(gpu.wrong(), "");
+            assert!(run(1025).is_err());
+        }
+        assert!(gpu.wrong().contains("4100 bytes reach beyond a block of 4096"), "{}", gpu.wrong());
     });
 }

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay::device::Kernel;
 use forebay::ops::{MeanStd, Stats};
 use forebay::prelude::*;
 
 use super::simulation::on_gpu;
-use super::support::{batch, batches, elements, spec};
+use super::support::{batch, batches, spec};
 
 /// Every stage on batches of i16, copied back to the host.
 fn through(device: &Arc<dyn Device>) -> Vec<Vec<f32>> {
@@ -51,39 +50,6 @@ fn stages_do_the_same_on_the_gpu_as_on_the_host() {
 }
 
 #[test]
-fn a_kernel_of_ones_own_runs() {
-    on_gpu("transforms::a_kernel_of_ones_own_runs", |gpu| {
-        let ptx = "// by hand\n.version 8.0\n.target sm_70\n.address_size 64\n\
-                   .visible .entry scale(.param .u64 a, .param .u64 b, .param .f32 c) { ret; }\n";
-        let kernel = |name: &str, variables: &[&str]| Kernel {
-            name: name.to_owned(),
-            source: ptx.to_owned(),
-            variables: variables.iter().map(|&variable| variable.to_owned()).collect(),
-            numbers: vec![3.0],
-            block: 128,
-        };
-        let device = device::named("cuda:0").unwrap();
-        let on = || batches(device.host_pool(), 4).then(device::upload(&device));
-        let run = on().then(device::kernel(kernel("scale", &["x"]))).run().unwrap();
-        for (i, batch) in run.enumerate() {
-            assert_eq!(elements(&batch.unwrap())[1], (i as f32 + 1.0) * 3.0);
-        }
-        let error = |kernel| {
-            on().then(device::kernel(kernel)).run().unwrap().drain().unwrap_err().to_string()
-        };
-        let none = error(kernel("scale", &["y"]));
-        assert!(none.contains("kernel `scale` is for `y`, but the batch has `x`"), "{none}");
-        let none = error(kernel("square", &[]));
-        assert!(
-            none.contains("kernel `square`: its source has no function of that name"),
-            "{none}"
-        );
-        drop(device);
-        gpu.check_clean();
-    });
-}
-
-#[test]
 fn a_stage_on_the_gpu_refuses_what_does_not_fit() {
     on_gpu("transforms::a_stage_on_the_gpu_refuses_what_does_not_fit", |gpu| {
         let device = device::named("cuda:0").unwrap();
@@ -117,42 +83,6 @@ fn memory_is_used_again_only_after_its_last_use() {
             .unwrap();
         assert_eq!(run.filter(|batch| batch.is_ok()).count(), 100);
         assert_eq!(batch(device.host_pool(), 0, 1, 1).len(), 0);
-        drop(device);
-        gpu.check_clean();
-    });
-}
-
-#[test]
-fn a_kernel_from_source_is_compiled() {
-    on_gpu("transforms::a_kernel_from_source_is_compiled", |gpu| {
-        let kernel = |body: &str| Kernel {
-            name: "scale".to_owned(),
-            source: format!(
-                "extern \"C\" __global__ void scale(float *x, unsigned long long n, float by) {{\n\
-                     unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;\n\
-                     for (; i < n; i += (unsigned long long)gridDim.x * blockDim.x) {body};\n}}\n"
-            ),
-            variables: Vec::new(),
-            numbers: vec![2.0],
-            block: 256,
-        };
-        let device = device::named("cuda:0").unwrap();
-        let on = || batches(device.host_pool(), 4).then(device::upload(&device));
-        let run = |body| on().then(device::kernel(kernel(body))).run().unwrap();
-        let wrong = run("x[i] *= bye").drain().unwrap_err().to_string();
-        if wrong.contains("libnvrtc.so") {
-            println!(
-                "figure: skipped, as NVRTC is not here: `python3 src/device/kernels/build.py` gets it"
-            );
-        } else {
-            assert!(
-                wrong.contains("does not compile") && wrong.contains("\"bye\" is undefined"),
-                "{wrong}"
-            );
-            let first: Vec<_> =
-                run("x[i] *= by").map(|batch| elements(&batch.unwrap())[1]).collect();
-            assert_eq!(first, [2.0, 4.0, 6.0, 8.0]);
-        }
         drop(device);
         gpu.check_clean();
     });

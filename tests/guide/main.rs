@@ -40,6 +40,7 @@ pages! {
     the_command_line_holds "commands.md"
     finding_the_bottleneck_holds "bottleneck.md"
     when_things_go_wrong_holds "failures.md"
+    going_on_holds "checkpoints.md"
     the_rust_api_holds "rust.md"
     coming_from_elsewhere_holds "coming-from.md"
 }

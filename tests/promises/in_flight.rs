@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use forebay::prelude::*;
 
-use crate::support::{Gate, How, KINDS, map_of, numbers, outcome, pause, settled, until};
+use crate::support::{Gate, How, KINDS, Watched, map_of, numbers, outcome, pause, settled, until};
 
 /// Starts a pipeline of one stage that nobody reads, and gives the calls started and the items
 /// taken from the source, once both have come to rest.
@@ -162,4 +162,34 @@ fn an_idle_worker_hears_of_items_while_others_are_busy() {
     let (items, fault) = outcome(run);
     assert!(fault.is_none());
     assert!(items.into_iter().eq(0..6));
+}
+
+/// What is done does not wait for what isn't: quick calls travel in bursts, and one of them may turn
+/// out to wait.
+#[test]
+fn what_was_done_before_a_call_that_waits_is_delivered() {
+    for ordered in [true, false] {
+        for _ in 0..20 {
+            let gate = Gate::closed();
+            let inside = gate.clone();
+            let (source, _) = numbers(3_000);
+            let how = How::workers(1).ordered(ordered);
+            let pipeline = map_of(source, Kind::Io, how, move |x: u64| {
+                let gate = inside.clone();
+                async move {
+                    if x == 2_011 {
+                        gate.pass().await;
+                    }
+                    Ok::<_, Never>(x)
+                }
+            });
+            let mut run = pipeline.run().expect("runs");
+            let _watched = Watched::new(&run);
+            for n in 0..2_011 {
+                assert_eq!(run.next().and_then(Result::ok), Some(n));
+            }
+            gate.open();
+            assert_eq!(run.count(), 3_000 - 2_011);
+        }
+    }
 }

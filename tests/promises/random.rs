@@ -1,6 +1,6 @@
 //! Thousands of random graphs: whatever the stages, workers, also when they are changed on the way,
-//! buffers and failures, each item that
-//! goes in comes out, is left out and counted, or is abandoned and counted; and order holds.
+//! buffers, memory and failures, each item that goes in comes out, is left out and counted, or is
+//! abandoned and counted; and order holds.
 
 use std::time::Duration;
 
@@ -81,11 +81,13 @@ proptest! {
         n in 0..200_u64,
         wanted in prop::option::of(0..200_usize),
         changes in prop::option::weighted(0.3, 1..7_usize),
+        memory in prop::option::weighted(0.4, 1..3_000_u64),
     ) {
         let mut pipeline = Pipeline::from(source::iter("numbers", 0..n));
         for step in &steps {
             pipeline = add(pipeline, step);
         }
+        pipeline.settings_mut().memory = memory;
         let mut run = pipeline.run().expect("runs");
         let _watched = Watched::new(&run);
         let handle = run.handle();
@@ -109,6 +111,7 @@ proptest! {
         }
         let failed = u64::from(fault.is_some());
         let stats = run.close();
+        prop_assert_eq!(stats.memory.map_or(0, |memory| memory.held), 0, "all memory is given back");
         // Order.
         prop_assert!(items.is_sorted());
         // What the steps let through comes out, up to the first failure, and nothing else.

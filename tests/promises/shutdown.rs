@@ -213,3 +213,29 @@ fn a_drop_that_panics_does_not_hang_the_run() {
     let fault = outcome(run).1.expect("a fault");
     assert!(fault.to_string().contains("a drop that panics"), "{fault}");
 }
+
+/// Windows that wait for their first call are not under way: they can be computed again.
+#[test]
+fn a_stop_leaves_behind_what_is_computed_by_position_and_not_begun() {
+    for kind in KINDS {
+        let gate = Gate::closed();
+        let inside = gate.clone();
+        let source = Pipeline::from(source::index("numbers", Index::new(10_000, |i| i)));
+        let mut run = map_of(source, kind, How::workers(3), move |x: u64| {
+            let gate = inside.clone();
+            async move {
+                gate.pass().await;
+                Ok::<_, Never>(x)
+            }
+        })
+        .run()
+        .expect("runs");
+        until("calls have begun", || gate.came() == 3);
+        run.stop();
+        gate.open();
+        let items: Vec<_> = run.by_ref().map(|item| item.expect("no failure")).collect();
+        assert!(items.iter().copied().eq(0..3), "{kind}: {items:?}");
+        let stats = run.close();
+        assert_eq!((stats.read, stats.unaccounted), (3 + stats.abandoned, 0), "{kind}");
+    }
+}

@@ -58,6 +58,18 @@ fn chunks_cut_short_or_full_of_noise() {
     }
 }
 
+/// A pipe that nobody writes to kept a run waiting that no signal ended.
+#[test]
+fn a_pipe_in_the_place_of_a_chunk() {
+    let told = failure(good(), |root| {
+        let chunk = root.join("t2m/c/1/0/0");
+        std::fs::remove_file(&chunk).expect("there");
+        let made = std::process::Command::new("mkfifo").arg(&chunk).status().expect("started");
+        assert!(made.success());
+    });
+    assert!(told.contains("reading `t2m/c/1/0/0`") && told.contains("and no file"), "{told}");
+}
+
 #[test]
 fn a_chunk_far_too_large_is_not_read() {
     let told = failure(good(), |root| {

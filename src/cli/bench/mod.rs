@@ -14,7 +14,7 @@ use result::{Bench, Setting};
 
 use super::interrupt::Interrupted;
 use super::job::{Consumer, Ended, Which};
-use super::terminal::{out, out_json, say, say_problems};
+use super::terminal::{out, out_json, say, tell_problems};
 use super::{Exit, Format, duration_of, outputs};
 use crate::definition::{Catalog, Set};
 use crate::running::Handle;
@@ -175,7 +175,7 @@ fn measure(args: &Args, catalog: &Catalog, stop: &Stop) -> Result<Bench, Exit> {
     let rounds = (0..args.runs).flat_map(|_| 0..sets.len());
     for n in rounds.take_while(|_| !stop.interrupted.is_set()) {
         let (set, setting) = (&sets[n], &mut settings[n]);
-        let consumer = Consumer { step: args.step, leaves: args.leaves };
+        let consumer = Consumer { step: args.step, leaves: args.leaves, keeps: false };
         let report = once(args, catalog, stop, set, consumer)?.record.report;
         if stop.interrupted.is_set() {
             // What was cut short is no figure.
@@ -187,7 +187,7 @@ fn measure(args: &Args, catalog: &Catalog, stop: &Stop) -> Result<Bench, Exit> {
         if args.step.is_some() {
             let free = Consumer { step: None, ..consumer };
             let report = once(args, catalog, stop, set, free)?.record.report;
-            setting.consumer_free_items_per_s.push(report.items_per_s);
+            setting.add_free(&report);
             bar.inc(1);
         }
     }
@@ -206,7 +206,7 @@ fn once(
     consumer: Consumer,
 ) -> Result<Ended, Exit> {
     let job = args.which.prepare(catalog, set, true).map_err(|problems| {
-        say_problems(&problems);
+        tell_problems(&problems, args.format);
         Exit::Wrong
     })?;
     forget_most_memory();

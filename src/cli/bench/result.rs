@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::Exit;
 use crate::cli::terminal::say;
 use crate::definition::Set;
-use crate::trace::{RunReport, bytes, percent, rate};
+use crate::trace::{RunReport, StageReport, bytes, percent, rate};
 
 /// What `bench` found.
 #[derive(Debug, Serialize, Deserialize)]
@@ -81,17 +81,33 @@ impl Setting {
                 self.stages.len() - 1
             });
             self.stages[place].mean_ms.push(stage.service_ms.mean);
-            // Of calls, which may be on batches: of the items that the consumer counts.
-            let items_a_call = report.items as f64 / stage.attempts as f64;
-            let could_do = stage.could_do_per_s.unwrap_or(f64::INFINITY) * items_a_call;
-            self.stages[place].could_do_per_s.push(could_do);
+            self.stages[place].could_do_per_s.push(could_do(report, stage));
             self.throttled += stage.traffic.map_or(0, |traffic| traffic.throttled);
+        }
+    }
+
+    /// The run beside the one that was added last, without the imitated training loop. What stages
+    /// could do is taken from it: where a loop makes them wait, their calls take longer.
+    pub(super) fn add_free(&mut self, report: &RunReport) {
+        self.consumer_free_items_per_s.push(report.items_per_s);
+        for stage in report.stages.iter().filter(|stage| stage.attempts > 0) {
+            let times = self.stages.iter_mut().find(|times| times.id == stage.id);
+            if let Some(last) = times.and_then(|times| times.could_do_per_s.last_mut()) {
+                *last = could_do(report, stage);
+            }
         }
     }
 
     fn shown(&self) -> &str {
         if self.name.is_empty() { "as it is" } else { &self.name }
     }
+}
+
+/// What a stage's workers would do if they never waited: not of its calls, which may be on batches, but of
+/// the items that the consumer counts.
+fn could_do(report: &RunReport, stage: &StageReport) -> f64 {
+    let items_a_call = report.items as f64 / stage.attempts as f64;
+    stage.could_do_per_s.unwrap_or(f64::INFINITY) * items_a_call
 }
 
 /// The median, the least and the most of some figures.

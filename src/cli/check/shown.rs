@@ -49,7 +49,17 @@ pub(super) fn text(file: &str, definition: &Definition, survey: &Survey) -> Stri
         let yields = yields.to_string();
         format!("  {id:ids$}  {yields:types$}  {items:>9} x {each:>8}  holds {memory:>8}{on_device}  {flow}\n")
     });
-    head + &lines.collect::<String>()
+    head + &lines.collect::<String>() + &kept(definition, survey)
+}
+
+/// One line for the checkpoint, if there is one.
+fn kept(definition: &Definition, survey: &Survey) -> String {
+    let Some(checkpoint) = definition.checkpoint() else { return String::new() };
+    let path = checkpoint.path().display();
+    match &survey.entry {
+        Some(entry) => format!("  kept in {path}; a run goes on {entry}\n"),
+        None => format!("  kept in {path}; how a run goes on is known when it is built\n"),
+    }
 }
 
 /// One line for a file of cases.
@@ -99,6 +109,10 @@ fn json_of(file: &str, definition: &Definition, survey: &Survey) -> Value {
             "device_memory_bytes": survey.device_memory,
             "memory_bytes_max": survey.memory_max,
             "stages": survey.edges.iter().map(stage).collect::<Vec<_>>(),
+            "checkpoint": definition.checkpoint().map(|checkpoint| json!({
+                "path": checkpoint.path(),
+                "goes_on": survey.entry.as_ref().map(ToString::to_string),
+            })),
             "warnings": survey.warnings.to_json(),
     })
 }

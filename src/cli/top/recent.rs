@@ -17,6 +17,7 @@ pub(super) fn between(before: &RunReport, now: &RunReport) -> RunStats {
         items: now.items.saturating_sub(before.items),
         bytes: now.bytes.saturating_sub(before.bytes),
         fingerprint: 0,
+        before: 0,
         waited: seconds(waited(now) - waited(before)),
         read: now.read.saturating_sub(before.read),
         skipped: now.skipped.saturating_sub(before.skipped),
@@ -25,6 +26,7 @@ pub(super) fn between(before: &RunReport, now: &RunReport) -> RunStats {
         stages: now.stages.iter().map(stage).collect(),
         stalls: Vec::new(),
         process: None,
+        memory: now.memory,
     }
 }
 
@@ -62,6 +64,7 @@ fn since(before: Option<&StageReport>, now: &StageReport) -> StageStats {
             limit: state(|stage| stage.limit),
             ended: state(|stage| stage.ended),
         },
+        memory: state(|stage| stage.memory),
         on_core: now.on_core,
         no_core: now.no_core,
         service: Service {

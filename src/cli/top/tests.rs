@@ -57,6 +57,7 @@ fn report(seconds: u64, workers_set: usize) -> RunReport {
         items: 100 * seconds,
         bytes: 1_000_000_000 * seconds,
         fingerprint: 7,
+        before: 0,
         waited: Duration::from_millis(900 * seconds),
         read: 100 * seconds,
         skipped: 0,
@@ -64,6 +65,7 @@ fn report(seconds: u64, workers_set: usize) -> RunReport {
         unaccounted: 0,
         stages,
         stalls: Vec::new(),
+        memory: None,
         process: None,
     };
     RunReport::new(&stats, Delivered { items: stats.items, batches: 0 }, [], None)

@@ -10,7 +10,8 @@ use crate::flow::{self, Together};
 use crate::item::DType;
 use crate::ops::Stats;
 use crate::store::zarr::{
-    Also, Codec, Edges, Extents, Incomplete, Keep, Labels, Overlap, Ranks, Span, Split, WindowsSpec,
+    Also, Codec, Edges, Extents, Incomplete, Keep, Labels, Overlap, Ranks, Span, Split,
+    WindowsSpec, WriteSpec,
 };
 
 /// Windows into the variables of a Zarr store, enumerated in row-major order of `window`.
@@ -135,6 +136,21 @@ pub(super) struct ZarrWrite {
     /// This rank among those that write the store, as in the step `shard`: `{ rank: 0, world: 4 }`.
     #[serde(default)]
     pub(super) shard: Option<Ranks>,
+}
+
+impl ZarrWrite {
+    pub(super) fn into_spec(self) -> WriteSpec {
+        WriteSpec {
+            variables: self.variables,
+            like: self.like,
+            chunks: self.chunks,
+            codec: self.codec,
+            overlap: self.overlap,
+            incomplete: self.incomplete,
+            memory: self.memory.map(|Size(bytes)| bytes),
+            shard: self.shard,
+        }
+    }
 }
 
 /// Random order; the whole of it where items are computed by position.

@@ -11,6 +11,8 @@ mod direct;
 #[cfg(not(feature = "cufile"))]
 #[path = "driver/direct_absent.rs"]
 mod direct;
+mod lent;
+mod meaning;
 mod memory;
 mod module;
 mod stream;
@@ -27,10 +29,12 @@ use super::error::CudaError;
 use answer::Answer;
 pub use answer::{ANSWER_ENDING, ANSWER_RUNNING};
 pub(super) use direct::DirectFile;
+pub(super) use lent::Lent;
 pub(super) use memory::{Block, Pinned};
+pub(super) use module::Grid;
 pub use module::{Argument, Module};
 pub use stream::Stream;
-pub(super) use stream::{Event, Upload};
+pub(super) use stream::{End, Event};
 
 /// The oldest driver that serves, as it counts versions: 12.0.
 const OLDEST: i32 = 12_000;
@@ -39,9 +43,10 @@ const OLDEST: i32 = 12_000;
 pub(super) const DIRECT_UNIT: u64 = 4096;
 
 /// Functions of the driver that are called below. One that a driver lacks would be a panic.
-const FUNCTIONS: [&str; 31] = [
+const FUNCTIONS: [&str; 32] = [
     "cuCtxSetCurrent",
     "cuDeviceGet",
+    "cuDeviceGetAttribute",
     "cuDeviceGetCount",
     "cuDeviceGetName",
     "cuDevicePrimaryCtxRelease_v2",
@@ -90,7 +95,7 @@ pub(super) fn count() -> Result<usize, CudaError> {
     match result::init() {
         Ok(()) => {}
         Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => return Ok(0),
-        Err(error) => return Err(failed("starting the driver", error)),
+        Err(error) => return Err(CudaError::NoStart { why: text(error) }),
     }
     let mut version = 0;
     // SAFETY: writes a number to where it is told.
@@ -111,6 +116,8 @@ pub(super) struct Context {
     pub(super) model: String,
     /// Its memory, in bytes.
     pub(super) memory_bytes: u64,
+    /// What its processors can do: 90 is compute capability 9.0.
+    pub(super) capability: i32,
     answer: Answer,
 }
 
@@ -132,11 +139,17 @@ impl Context {
         // SAFETY: the device is the driver's own.
         let memory = unsafe { result::device::total_mem(device) };
         let memory = memory.map_err(|error| failed("asking for the GPU's memory", error))?;
+        let capability = capability(device)?;
         // SAFETY: as above; released once, when this is dropped.
         let raw = unsafe { result::primary_ctx::retain(device) };
         let raw = raw.map_err(|error| failed("opening the GPU", error))?;
         let (memory_bytes, answer) = (memory as u64, Answer::default());
-        Ok(Arc::new(Context { device, raw, model, memory_bytes, answer }))
+        Ok(Arc::new(Context { device, raw, model, memory_bytes, capability, answer }))
+    }
+
+    /// What people call the GPU: `cuda:0`.
+    pub(super) fn name(&self) -> String {
+        format!("cuda:{}", self.device)
     }
 
     /// Memory of the GPU that nobody uses, in bytes.
@@ -166,17 +179,34 @@ impl Drop for Context {
     }
 }
 
-fn failed(doing: &'static str, error: DriverError) -> CudaError {
-    CudaError::Failed { doing, why: text(error) }
+fn capability(device: sys::CUdevice) -> Result<i32, CudaError> {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+    };
+    let number = |attribute| {
+        // SAFETY: the device is the driver's own.
+        let number = unsafe { result::device::get_attribute(device, attribute) };
+        number.map_err(|error| failed("asking for the GPU's compute capability", error))
+    };
+    Ok(number(MAJOR)? * 10 + number(MINOR)?)
 }
 
-/// What the driver calls an error.
+fn failed(doing: &'static str, error: DriverError) -> CudaError {
+    CudaError::Failed { doing, why: text(error), is_final: meaning::is_final(error) }
+}
+
+/// What the driver calls an error, and what that means.
 fn text(error: DriverError) -> String {
     let name = error.error_name().map(|name| name.to_string_lossy().into_owned());
     let says = error.error_string().map(|says| says.to_string_lossy().into_owned());
-    match (name, says) {
+    let text = match (name, says) {
         (Ok(name), Ok(says)) => format!("{says} ({name})"),
         _ => format!("error {}", error.0 as u32),
+    };
+    match meaning::meaning(error) {
+        Some(meaning) => format!("{text}: {meaning}"),
+        None => text,
     }
 }
 

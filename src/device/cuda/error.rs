@@ -11,6 +11,12 @@ pub enum CudaError {
          write `device: auto`, which is the host where there is no GPU"
     )]
     NoDriver,
+    /// The driver does not start.
+    #[error("the driver for NVIDIA GPUs can't be started: {why}")]
+    NoStart {
+        /// What the driver says.
+        why: String,
+    },
     /// The driver is too old.
     #[error(
         "the driver serves CUDA {}.{}, and {}.{} or newer is needed: install a newer driver",
@@ -49,8 +55,8 @@ pub enum CudaError {
     },
     /// The system can't pin more memory.
     #[error(
-        "the system could not pin {bytes} bytes of memory: lower the `buffer` of the stages before \
-         the upload, or raise the limit of locked memory (`ulimit -l`)"
+        "the system could not pin {bytes} bytes of memory: lower the `buffer` or the `workers` of the \
+         stages before the upload, make batches smaller, or raise the limit of locked memory (`ulimit -l`)"
     )]
     NoPinnedMemory {
         /// How much was wanted.
@@ -61,6 +67,17 @@ pub enum CudaError {
     Elsewhere {
         /// The tensor.
         tensor: String,
+    },
+    /// A tensor is on another GPU than what is to work on it.
+    #[error(
+        "memory of {memory} can't be used on a stream of {stream}: take a stream of the batch's own \
+         device, or copy the batch there (`device.download`, then `device.upload`)"
+    )]
+    OtherGpu {
+        /// The GPU that the tensor is on.
+        memory: String,
+        /// The other.
+        stream: String,
     },
     /// A kernel can't be used.
     #[error("kernel `{name}`: {why}")]
@@ -87,9 +104,18 @@ pub enum CudaError {
     Failed {
         /// What was being done.
         doing: &'static str,
-        /// What the driver says.
+        /// What the driver says, and what that means.
         why: String,
+        /// Whether the GPU does nothing any more for this process.
+        is_final: bool,
     },
+}
+
+impl CudaError {
+    /// Whether the GPU does nothing any more for this process: then it uses no memory either.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, CudaError::Failed { is_final: true, .. })
+    }
 }
 
 fn those_there(count: usize) -> String {

@@ -15,7 +15,7 @@ pub(crate) struct Exported {
 }
 
 impl Exported {
-    /// Lets `stream` wait for the tensor's bytes, or else the host.
+    /// Lets `stream` wait for the tensor's bytes, or else the host, and for work on them.
     pub(crate) fn new(
         tensor: DeviceTensor,
         stream: Option<Arc<Stream>>,
@@ -43,12 +43,8 @@ impl Exported {
 
 impl Drop for Exported {
     fn drop(&mut self) {
-        let Some(stream) = &self.stream else { return };
-        match (self.memory(), stream.record()) {
-            (Ok(memory), Ok(until)) => memory.used(until),
-            (_, Err(error)) | (Err(error), _) => {
-                tracing::debug!(%error, "the end of a use could not be recorded");
-            }
+        if let (Some(stream), Ok(memory)) = (&self.stream, self.memory()) {
+            memory.used_by(stream);
         }
     }
 }

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::driver::{Argument, Event, Module, Stream, Upload};
+use super::driver::{Argument, Event, Grid, Lent, Module, Stream};
 use super::error::CudaError;
 use super::memory::CudaMemory;
 use super::reader::Reader;
 use super::{Cuda, kernel};
-use crate::device::transform::{Kernel, NotHere, Transform, applies};
-use crate::device::{DeviceBatch, DeviceTensor, FilePart, Lane, UNDER_WAY};
+use crate::device::transform::{NotHere, Transform, applies};
+use crate::device::{DeviceBatch, DeviceTensor, FilePart, Kernel, Lane, Memory as _, UNDER_WAY};
 use crate::fault::Result;
 use crate::item::{Batch, Buffer, DType, Pool, Spec, Tensor};
 use crate::ops::Picked;
@@ -37,7 +37,7 @@ struct UnderWay {
     from: Arc<Event>,
     until: Arc<Event>,
     /// The copies, which read these until they are done.
-    uploads: Vec<Upload>,
+    uploads: Vec<Lent<Buffer>>,
     bytes: u64,
 }
 
@@ -65,6 +65,7 @@ impl CudaLane {
 
     /// Waits until the stream has less than two batches under way; what is done gives its memory back.
     fn make_room(&mut self) -> Result<(), CudaError> {
+        self.cuda.context.check_answers()?;
         while let Some(oldest) = self.under_way.front() {
             if !oldest.until.happened()? {
                 if self.under_way.len() < UNDER_WAY {
@@ -73,7 +74,7 @@ impl CudaLane {
                 oldest.until.reached(|| self.worker.is_ending())?;
             }
             let done = self.under_way.pop_front().expect("looked at above");
-            let took = done.until.since(&done.from)?;
+            let took = done.until.since(&done.from)?.unwrap_or_default();
             if done.uploads.is_empty() {
                 self.meter().ran(took);
                 self.cuda.timeline.computed(&done.from, &done.until)?;
@@ -86,9 +87,9 @@ impl CudaLane {
     }
 
     /// The tensor's bytes in pinned memory: where they are, or else copied there.
-    fn pinned(&mut self, name: &str, data: Buffer) -> Buffer {
+    fn pinned(&mut self, name: &str, data: Buffer) -> Result<Buffer> {
         if data.pool().is_pinned() {
-            return data;
+            return Ok(data);
         }
         self.meter().pageable();
         if !std::mem::replace(&mut self.told_pageable, true) {
@@ -99,14 +100,18 @@ impl CudaLane {
                 self.cuda.name,
             );
         }
-        let mut pinned = self.cuda.host.take(data.len());
+        let mut pinned = self.cuda.host.try_take(data.len())?;
         pinned.copy_from_slice(&data);
-        pinned
+        Ok(pinned)
     }
 
     fn here<'a>(&self, tensor: &'a DeviceTensor) -> Result<&'a CudaMemory> {
         match tensor.memory().as_cuda() {
-            Some(memory) => Ok(memory),
+            Some(memory) => {
+                // Memory of somebody's own may say another length of itself.
+                tensor.spec().check_length(memory.bytes())?;
+                Ok(memory)
+            }
             None => {
                 Err(NotHere { tensor: tensor.spec().clone(), device: self.cuda.name.to_string() }
                     .into())
@@ -124,11 +129,12 @@ impl CudaLane {
     ) -> Result<DeviceTensor> {
         let source = self.here(from)?;
         source.enter(&self.stream)?;
-        let (memory, ()) = CudaMemory::filled(
+        let filled = CudaMemory::filled(
             &self.cuda.blocks,
             spec.bytes() as usize,
             self.per_batch,
             &self.stream,
+            || self.worker.is_ending(),
             |block| {
                 let n = spec.elements();
                 let mut arguments = vec![
@@ -137,12 +143,14 @@ impl CudaLane {
                     Argument::U64(n),
                 ];
                 arguments.extend_from_slice(last);
-                self.cuda.kernels.launch(&self.stream, kernel, n, kernel::BLOCK, &mut arguments)?;
+                let grid = Grid::of(n, kernel::BLOCK);
+                self.cuda.kernels.launch(&self.stream, kernel, grid, &mut arguments)?;
                 Ok(((), self.stream.record()?))
             },
-        )?;
-        source.used(self.stream.record()?);
-        Ok(DeviceTensor::new(spec, Box::new(memory)))
+        );
+        source.used_by(&self.stream);
+        let (memory, ()) = filled?;
+        Ok(DeviceTensor::new(spec, Box::new(memory))?)
     }
 
     fn transformed(
@@ -183,18 +191,17 @@ impl CudaLane {
                 self.in_place(&mut tensor, |lane, address, n| {
                     let mut arguments = vec![Argument::Address(address), Argument::U64(n)];
                     arguments.extend_from_slice(&rest);
-                    lane.cuda.kernels.launch(&lane.stream, name, n, kernel::BLOCK, &mut arguments)
+                    let grid = Grid::of(n, kernel::BLOCK);
+                    lane.cuda.kernels.launch(&lane.stream, name, grid, &mut arguments)
                 })?;
                 Ok(tensor)
             }
             Transform::Kernel(kernel) if !kernel.takes(&spec.name) => Ok(tensor),
-            Transform::Kernel(kernel) => {
-                self.compile(kernel)?;
+            Transform::Kernel(own) => {
+                self.compile(own)?;
                 self.in_place(&mut tensor, |lane, address, n| {
                     let (_, module) = lane.compiled.as_ref().expect("compiled above");
-                    let mut arguments = vec![Argument::Address(address), Argument::U64(n)];
-                    arguments.extend(kernel.numbers.iter().map(|&number| Argument::F32(number)));
-                    module.launch(&lane.stream, &kernel.name, n, kernel.block, &mut arguments)
+                    kernel::launch(own, module, &lane.stream, address, n)
                 })?;
                 Ok(tensor)
             }
@@ -211,7 +218,9 @@ impl CudaLane {
         let memory = self.here(tensor)?;
         memory.enter(&self.stream)?;
         launch(self, memory.block().address(), elements)?;
-        let ready = self.stream.record()?;
+        let ready = self.stream.record().inspect_err(|_| memory.used_by(&self.stream))?;
+        // Memory of somebody's own may lend what it has and no more, and only this is known of it then.
+        memory.used(Arc::clone(&ready));
         if let Some(memory) = tensor.memory_mut().as_cuda_mut() {
             memory.changed(ready);
         }
@@ -231,19 +240,23 @@ impl Lane for CudaLane {
         self.make_room()?;
         let (tensors, windows) = batch.into_parts();
         self.per_batch = tensors.len();
-        let from = self.stream.record()?;
-        let mut until = None;
+        let (mut from, mut until) = (None, None);
         let (mut uploads, mut on_device, mut bytes) = (Vec::new(), Vec::new(), 0);
         for tensor in tensors {
             let (spec, data) = tensor.into_parts();
-            let data = self.pinned(&spec.name, data);
+            let data = self.pinned(&spec.name, data)?;
             bytes += data.len() as u64;
             let (memory, upload) = CudaMemory::filled(
                 &self.cuda.blocks,
                 data.len(),
                 self.per_batch,
                 &self.stream,
+                || self.worker.is_ending(),
                 |block| {
+                    // Behind what still uses the memory, which is not copying.
+                    if from.is_none() {
+                        from = Some(self.stream.record()?);
+                    }
                     let upload = self.stream.upload(data, block)?;
                     let done = Arc::clone(&upload.done);
                     Ok((upload, done))
@@ -251,9 +264,9 @@ impl Lane for CudaLane {
             )?;
             until = Some(Arc::clone(&upload.done));
             uploads.push(upload);
-            on_device.push(DeviceTensor::new(spec, Box::new(memory)));
+            on_device.push(DeviceTensor::new(spec, Box::new(memory))?);
         }
-        if let Some(until) = until {
+        if let (Some(from), Some(until)) = (from, until) {
             self.under_way.push_back(UnderWay { from, until, uploads, bytes });
         }
         let device: Arc<Cuda> = Arc::clone(&self.cuda);
@@ -265,16 +278,18 @@ impl Lane for CudaLane {
         if let Some(file) = self.reader.file(&self.cuda.context, part, &stage) {
             let (begun, bytes) = (Instant::now(), part.spec.bytes() as usize);
             let (blocks, stream) = (&self.cuda.blocks, &self.stream);
-            let (memory, read) = CudaMemory::filled(blocks, bytes, 1, stream, |block| {
-                // It is read on no stream: what still uses the block is waited for here.
-                stream.record()?.reached(|| self.worker.is_ending())?;
-                let read = file.read(block, part.offset, bytes);
-                Ok((read, stream.record()?))
-            })?;
+            let is_ending = || self.worker.is_ending();
+            let (memory, read) =
+                CudaMemory::filled(blocks, bytes, 1, stream, is_ending, |block| {
+                    // It is read on no stream: what still uses the block is waited for here.
+                    stream.record()?.reached(is_ending)?;
+                    let read = file.read(block, part.offset, bytes);
+                    Ok((read, stream.record()?))
+                })?;
             match read {
                 Ok(()) => {
                     self.meter().copied(begun.elapsed(), bytes as u64);
-                    let tensor = DeviceTensor::new(part.spec.clone(), Box::new(memory));
+                    let tensor = DeviceTensor::new(part.spec.clone(), Box::new(memory))?;
                     let device: Arc<Cuda> = Arc::clone(&self.cuda);
                     return Ok(DeviceBatch::new(device, vec![tensor], Vec::new()));
                 }
@@ -286,10 +301,14 @@ impl Lane for CudaLane {
 
     fn transform(&mut self, batch: DeviceBatch, how: &Transform) -> Result<DeviceBatch> {
         self.make_room()?;
-        let from = self.stream.record()?;
         let (device, tensors, windows) = batch.into_parts();
         self.per_batch = tensors.len();
         applies(how, tensors.iter().map(DeviceTensor::spec))?;
+        // Behind the copies of the batch, as waiting for them is not computing.
+        for tensor in &tensors {
+            self.here(tensor)?.enter(&self.stream)?;
+        }
+        let from = self.stream.record()?;
         let window = windows.first();
         let tensors = tensors.into_iter().map(|tensor| self.transformed(tensor, window, how));
         let tensors = tensors.collect::<Result<Vec<_>>>()?;
@@ -299,38 +318,35 @@ impl Lane for CudaLane {
     }
 
     fn download(&mut self, batch: DeviceBatch) -> Result<Batch> {
+        self.cuda.context.check_answers()?;
         let (_, tensors, windows) = batch.into_parts();
-        let take = |tensor: &DeviceTensor| Tensor::take(&self.cuda.host, tensor.spec().clone());
-        let on_host: Vec<_> = tensors.iter().map(take).collect();
-        let mut blocks = Vec::with_capacity(tensors.len());
-        for tensor in &tensors {
-            let memory = self.here(tensor)?;
-            memory.enter(&self.stream)?;
-            blocks.push(memory.block());
-        }
+        let take = |tensor: &DeviceTensor| Tensor::try_take(&self.cuda.host, tensor.spec().clone());
+        let on_host = tensors.iter().map(take).collect::<Result<Vec<_>>>()?;
+        let memory = tensors.iter().map(|tensor| self.here(tensor)).collect::<Result<Vec<_>>>()?;
+        memory.iter().try_for_each(|memory| memory.enter(&self.stream))?;
+        let blocks: Vec<_> = memory.iter().map(|memory| memory.block()).collect();
         let from = self.stream.record()?;
-        let done = self.stream.download_to(&blocks, on_host, || self.worker.is_ending());
-        let (on_host, until) = match done {
-            Ok(done) => done,
-            Err(error) => {
-                if let CudaError::NoAnswer { .. } = error {
-                    // The GPU may still read them.
-                    std::mem::forget(tensors);
-                }
-                return Err(error.into());
+        let told = self.stream.download(&blocks, on_host);
+        for memory in memory {
+            match &told {
+                Ok(copies) => memory.used(Arc::clone(&copies.done)),
+                Err(_) => memory.used_by(&self.stream),
             }
-        };
+        }
+        let (on_host, until) = told?.back(|| self.worker.is_ending())?;
         let batch = Batch::new(on_host, windows);
-        self.meter().copied(until.since(&from)?, batch.bytes());
+        self.meter().copied(until.since(&from)?.unwrap_or_default(), batch.bytes());
         Ok(batch)
     }
 }
 
 impl Drop for CudaLane {
-    /// Waits for the copies under way, which read memory of the host. Nobody is there any more to take an
-    /// error.
+    /// Waits for the copies under way, which read memory of the host, and for kernels that are unloaded
+    /// with it. Nobody is there any more to take an error.
     fn drop(&mut self) {
-        let mut under_way = self.under_way.iter().filter(|done| !done.uploads.is_empty());
+        let unloads = self.compiled.is_some();
+        let mut under_way =
+            self.under_way.iter().filter(|done| unloads || !done.uploads.is_empty());
         let answer = under_way.try_for_each(|under_way| under_way.until.reached(|| true));
         if let Err(error @ CudaError::NoAnswer { .. }) = answer {
             tracing::error!("stage `{}` ends without its GPU: {error}", self.worker.stage());

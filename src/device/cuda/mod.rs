@@ -8,7 +8,9 @@
 //!
 //! `driver` is the only folder that calls the driver.
 
+mod compiler;
 mod driver;
+mod entry;
 mod error;
 mod exported;
 mod kernel;
@@ -25,6 +27,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub(crate) use compiler::Flaw;
 pub use driver::{ANSWER_ENDING, ANSWER_RUNNING, Argument, Module, Stream};
 use driver::{Context, Pinned};
 pub use error::CudaError;
@@ -35,7 +38,7 @@ use memory::Blocks;
 pub use memory::{CudaMemory, View};
 use timeline::Timeline;
 
-use super::{Device, Lane};
+use super::{Device, Kernel, Lane};
 use crate::fault::Result;
 use crate::item::Pool;
 use crate::stage::Worker;
@@ -44,14 +47,18 @@ use crate::stage::Worker;
 pub struct Cuda {
     name: Arc<str>,
     context: Arc<Context>,
-    host: Pool,
+    /// Dropped before what the driver frees only once the GPU is done.
     blocks: Arc<Blocks>,
+    host: Pool,
     /// Ours.
     kernels: Module,
     timeline: Timeline,
     /// This, for the batches that are on it.
     this: Weak<Cuda>,
 }
+
+/// The GPUs that somebody uses.
+static OPEN: Mutex<BTreeMap<usize, Weak<Cuda>>> = Mutex::new(BTreeMap::new());
 
 /// How many GPUs this machine has.
 ///
@@ -66,7 +73,6 @@ pub fn count() -> Result<usize, CudaError> {
 /// # Errors
 /// There is no driver or no such GPU, or it failed.
 pub fn open(ordinal: usize) -> Result<Arc<Cuda>, CudaError> {
-    static OPEN: Mutex<BTreeMap<usize, Weak<Cuda>>> = Mutex::new(BTreeMap::new());
     let mut open = OPEN.lock();
     if let Some(cuda) = open.get(&ordinal).and_then(Weak::upgrade) {
         return Ok(cuda);
@@ -86,6 +92,31 @@ pub fn open(ordinal: usize) -> Result<Arc<Cuda>, CudaError> {
     });
     open.insert(ordinal, Arc::downgrade(&cuda));
     Ok(cuda)
+}
+
+/// Compiles a kernel and compares what it takes, where that can be done: the compiler may not be here.
+pub(crate) fn check(kernel: &Kernel) -> Result<(), Flaw> {
+    if !kernel::can_be_checked(kernel) {
+        return Ok(());
+    }
+    kernel::checked(kernel, None).map(drop)
+}
+
+/// Whether a kernel compiles, takes what it will be given and can be loaded by a GPU: one of those that
+/// are in use, which are those that pipelines copy to. Batches of others are refused when they come.
+pub(crate) fn ready(kernel: &Kernel) -> Result<(), CudaError> {
+    let gpus: Vec<_> = OPEN.lock().values().filter_map(Weak::upgrade).collect();
+    let mut refused = None;
+    for gpu in &gpus {
+        match kernel::compiled(&gpu.context, kernel) {
+            Ok(_) => return Ok(()),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    match refused {
+        Some(error) => Err(error),
+        None => check(kernel).map_err(|flaw| flaw.of(kernel)),
+    }
 }
 
 impl Cuda {

@@ -78,10 +78,13 @@ impl Timeline {
     }
 
     fn span(&self, from: &Event, until: &Event) -> Result<Span, CudaError> {
-        let Some(begun) = self.begun.get() else {
-            return Ok(Span { from: Duration::ZERO, until: Duration::ZERO });
+        // Nothing orders what other lanes began with before this: its time may not be known yet.
+        let from_begun = |event: &Event| match self.begun.get() {
+            Some(begun) => event.since(begun),
+            None => Ok(None),
         };
-        Ok(Span { from: from.since(begun)?, until: until.since(begun)? })
+        let (from, until) = from_begun(from)?.zip(from_begun(until)?).unwrap_or_default();
+        Ok(Span { from, until })
     }
 }
 

@@ -15,6 +15,7 @@ use super::fetch::{Chunk, Data, Encoded, User};
 use super::picks::gather;
 use super::variable::{Variable, numbers};
 use super::windows::Window;
+use crate::fault::BoxError;
 use crate::item::{Batch, Label as _, Pool, Tensor};
 
 /// Decodes what [`fetch`](super::fetch) brought into a batch in memory from `pool`: for a cpu
@@ -29,6 +30,10 @@ pub fn decode(pool: &Pool) -> impl Fn(Encoded) -> Result<Batch, DecodeError> + S
     move |encoded| batch(&pool, &scratch, encoded)
 }
 
+fn no_memory(variable: &str, error: &BoxError) -> DecodeError {
+    DecodeError { key: variable.to_owned(), why: error.to_string() }
+}
+
 pub(super) fn batch(pool: &Pool, scratch: &Pool, encoded: Encoded) -> Result<Batch, DecodeError> {
     let Encoded { mut windows, chunks } = encoded;
     let Some(first) = windows.first() else {
@@ -39,7 +44,9 @@ pub(super) fn batch(pool: &Pool, scratch: &Pool, encoded: Encoded) -> Result<Bat
     let mut tensors = Vec::with_capacity(dataset.cuts.len());
     for cut in &dataset.cuts {
         same_extents(cut, &starts, &windows)?;
-        tensors.push(Tensor::take(pool, dataset.spec(cut, &starts[0], windows.len() as u64)));
+        let spec = dataset.spec(cut, &starts[0], windows.len() as u64);
+        let key = Arc::clone(&spec.name);
+        tensors.push(Tensor::try_take(pool, spec).map_err(|error| no_memory(&key, &error))?);
     }
     let shapes: Vec<_> = tensors.iter().map(|tensor| Arc::clone(&tensor.spec().shape)).collect();
     let targets: Vec<_> = (tensors.iter_mut().zip(&shapes))

@@ -9,11 +9,33 @@ use super::meta::Known;
 use super::request::first_blocking;
 use super::spec::Keep;
 use crate::source::Groups;
+use crate::store::Store;
 
 /// A mask of more values is refused: it is held in memory while windows are chosen.
 const VALUES_MAX: u64 = 1 << 27;
 /// More places are refused: the numbers of those that are kept are held in memory.
 const PLACES_MAX: u64 = 1 << 26;
+
+impl Keep {
+    /// Whether it can choose at all, whatever the values are.
+    pub(crate) fn check(&self) -> Result<(), ZarrError> {
+        let wrong = |why| Err(ZarrError::Keep { variable: self.variable.clone(), why });
+        if !(self.share > 0.0 && self.share <= 1.0) {
+            return wrong(format!("a share of {}: write more than 0, at most 1", self.share));
+        }
+        match (self.min, self.max) {
+            (Some(min), Some(max)) if min > max => {
+                wrong(format!("no value lies between a `min` of {min} and a `max` of {max}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Finds the mask of `keep`, without reading its values.
+pub(crate) fn find_mask(store: &Store, keep: &Keep) -> Result<(), ZarrError> {
+    Dataset::whole(&Known::read(store)?, keep.variable.clone()).map(drop)
+}
 
 /// The windows that are kept, numbered with the places that the mask chose running fastest.
 #[derive(Debug)]
@@ -71,9 +93,7 @@ impl Kept {
         cut: impl FnOnce(&[Arc<str>], &[u64]) -> Result<Cut, ZarrError>,
     ) -> Result<Self, ZarrError> {
         let wrong = |why: String| ZarrError::Keep { variable: keep.variable.clone(), why };
-        if !(keep.share > 0.0 && keep.share <= 1.0) {
-            return Err(wrong(format!("a share of {}: write more than 0, at most 1", keep.share)));
-        }
+        keep.check()?;
         let mask = Dataset::whole(known, keep.variable.clone())?;
         let shape = mask.variables[0].shape.clone();
         let values = shape.iter().try_fold(1, |n: u64, len| n.checked_mul(*len));

@@ -31,6 +31,7 @@ pub(crate) use dataset::CACHE;
 pub use decode::decode;
 pub use error::{DecodeError, ZarrError};
 pub use fetch::{Encoded, Windows, fetch};
+pub(crate) use keep::find_mask;
 pub use plan::{Plan, PlannedVariable, advice, mixing, plan};
 pub use spec::{
     Align, Also, ByDim, Disk, Edge, Edges, Extents, Keep, Labels, Offsets, Span, Split, Tolerance,
@@ -42,3 +43,4 @@ pub use write::{
     Codec, CodecName, Incomplete, Overlap, Ranks, Write, WriteError, WriteSpec, WriteStats,
     Written, write,
 };
+pub(crate) use write::{WRITE_ENTERING, can_write};

@@ -19,6 +19,7 @@ impl<W: Work> Floor<W> {
         self.fault.is_some()
             || (!self.ready.is_empty() && !self.loop_waits_for_room)
             || (self.wants_input() && !self.loop_waits_for_input)
+            || (self.wants_memory().is_some() && !self.loop_waits_for_memory)
     }
 
     /// Whether a worker has nothing to do and nothing is there for it.
@@ -47,27 +48,38 @@ impl<W: Work> Floor<W> {
         };
         self.loop_waits_for_room = !self.ready.is_empty();
         self.loop_waits_for_input = self.wants_input();
+        self.loop_waits_for_memory = self.wants_memory().is_some();
         let limited = self.limited_until.filter(|_| !self.idle.is_empty());
         let rests = self.resting.iter().filter_map(|resting| resting.until);
+        let memory = self.wants_memory().and_then(|full| full.again);
         let watches = self.watches.iter().map(|watch| watch.deadline);
         View {
             finished,
             wants_input: self.loop_waits_for_input,
             wants_room: self.ready.front().map(|item| item.bytes),
-            timer: rests.chain(watches).chain(limited).min().map(|at| at.max(now)),
+            wants_memory: self.loop_waits_for_memory,
+            timer: rests.chain(watches).chain(limited).chain(memory).min().map(|at| at.max(now)),
         }
     }
 
     /// Tells the meter in which state each worker is.
-    pub(in crate::work) fn census(&self, now: Instant) {
+    pub(in crate::work) fn census(&mut self, now: Instant) {
         let mut census = [0; 5];
+        // Behind a stage that has no memory for more there may be items that are not worked off.
+        let memory = self.wants_memory().map(|_| match self.feed.core().holds() {
+            true => State::Blocked,
+            false => State::Limit,
+        });
+        let mut by_memory = 0;
         census[State::Working as usize] = self.running as u32;
         for resting in &self.resting {
             let state = match &resting.hand {
                 Hand::Burst(_) => State::Limit,
                 Hand::More(g) if self.window.is_some() && g.seq != self.head => State::Turn,
-                Hand::More(_) => State::Blocked,
+                Hand::More(_) => memory.unwrap_or(State::Blocked),
             };
+            let is_more = matches!(resting.hand, Hand::More(_));
+            by_memory += usize::from(is_more && state == State::Limit);
             census[state as usize] += 1;
         }
         let mut idle = self.idle.len();
@@ -79,17 +91,22 @@ impl<W: Work> Floor<W> {
         let state = match self.input.front() {
             Some(entry) if self.ahead(entry.seq) => State::Turn,
             _ if self.limited_until.is_some() => State::Limit,
-            _ => State::Starved,
+            _ => memory.unwrap_or(State::Starved),
         };
+        if memory == Some(State::Limit) && self.limited_until.is_none() && state == State::Limit {
+            by_memory += held;
+        }
         census[state as usize] += held as u32;
         census[State::Starved as usize] += (idle - held) as u32;
         let all = census.iter().sum::<u32>() as usize;
         debug_assert_eq!(all, self.hired, "every worker is in one state");
         self.meter.set(census, now);
+        self.tell_memory(by_memory, now);
     }
 
     /// Empties the floor.
     pub(in crate::work) fn clear(&mut self) -> (Left<W>, Vec<(usize, Kept<W>)>) {
+        self.close_account();
         // What was left out, filtered or sent is no longer held.
         let finished = self.slots.iter().map(|slot| match slot {
             Slot { done: true, fault: None, items } => items.len(),
@@ -121,6 +138,7 @@ impl<W: Work> Floor<W> {
         let left = Left {
             count,
             _input: std::mem::take(&mut self.input),
+            _unwanted: std::mem::take(&mut self.unwanted),
             _slots: std::mem::take(&mut self.slots),
             _ready: std::mem::take(&mut self.ready),
             _hands: hands,

@@ -9,7 +9,8 @@ use crate::item::{Item, label};
 use crate::link::Arrival;
 use crate::stage::Kind;
 use crate::work::Work;
-use crate::work::desk::Rules;
+use crate::work::generator::Generator;
+use crate::work::rules::Rules;
 use crate::work::worker::{Entry, Hand};
 
 /// Calls shorter than this travel in bursts of about this length, so that handing over and waking
@@ -27,6 +28,9 @@ impl<W: Work> Floor<W> {
         if self.input.is_empty() {
             self.pull();
         }
+        if self.tap.core().is_unwanted() {
+            self.leave_behind();
+        }
         let front = self.input.front()?.seq;
         let stopping = match (&self.fault, self.window) {
             (Some((at, _)), Some(_)) => front > *at,
@@ -36,13 +40,18 @@ impl<W: Work> Floor<W> {
         if stopping || held >= self.workers || self.ahead(front) {
             return None;
         }
-        let n = self.burst(rules);
-        if n == 0 {
-            return None;
-        }
+        let n = match self.burst(rules) {
+            0 => return None,
+            n if self.affords(worker, n) => n,
+            n if n > 1 && self.affords(worker, 1) => 1,
+            _ => return None,
+        };
         if let Some(limiter) = &mut self.limiter {
             self.limited_until = limiter.take(now).err();
             if self.limited_until.is_some() {
+                let bytes = self.input.iter().take(n).map(|entry| entry.bytes).sum();
+                self.put_down(worker, bytes);
+                self.balance();
                 return None;
             }
         }
@@ -59,7 +68,7 @@ impl<W: Work> Floor<W> {
             self.watch(worker, entry, limit, rules, now);
         }
         self.meter.items_in.fetch_add(n as u64, Relaxed);
-        self.tap.core().release(n, hand.iter().map(|entry| entry.bytes).sum());
+        self.tap.core().free_room(n, hand.iter().map(|entry| entry.bytes).sum());
         self.hands[worker] = n;
         self.running += 1;
         Some(hand)
@@ -117,6 +126,17 @@ impl<W: Work> Floor<W> {
         });
     }
 
+    /// The run was asked to stop, and what no call has begun can be computed again. Items that were
+    /// given back stay: in order, others behind them have begun.
+    fn leave_behind(&mut self) {
+        let begun = self.window.map_or(0, |_| self.head + self.slots.len() as u64);
+        let mut left = self.input.split_off(self.input.partition_point(|entry| entry.seq < begun));
+        let bytes = left.iter().map(|entry| entry.bytes).sum();
+        self.tap.core().release(left.len(), bytes);
+        self.meter.abandoned.fetch_add(left.len() as u64, Relaxed);
+        self.unwanted.append(&mut left);
+    }
+
     fn pull(&mut self) {
         if self.ended.is_some() {
             return;
@@ -133,6 +153,7 @@ impl<W: Work> Floor<W> {
     /// Sends rested and idle workers to work, as far as anything can start.
     pub(in crate::work) fn schedule(&mut self, rules: &Rules, now: Instant) -> Started<W> {
         let mut started = Vec::new();
+        self.ask_anew();
         let mut i = 0;
         while i < self.resting.len() {
             // There are more than there shall be, and others have not come back yet.
@@ -148,7 +169,7 @@ impl<W: Work> Floor<W> {
             }
             let go = match (&self.resting[i].hand, self.resting[i].until) {
                 (_, Some(until)) => until <= now,
-                (Hand::More(generator), None) => self.allowance(generator.seq) > 0,
+                (&Hand::More(Generator { seq, id, .. }), None) => self.allowed(seq, id) > 0,
                 (Hand::Burst(_), None) => true,
             };
             if go {

@@ -67,10 +67,12 @@ impl Context {
     pub(in crate::device::cuda) fn check_answers(&self) -> Result<(), CudaError> {
         let mut missing = self.answer.missing.lock();
         let Some((event, waited)) = &*missing else { return Ok(()) };
-        if let Ok(false) = event.happened() {
-            return Err(self.no_answer(*waited));
+        match event.happened() {
+            Ok(true) => {}
+            // Then it does nothing any more.
+            Err(error) if error.is_final() => {}
+            Ok(false) | Err(_) => return Err(self.no_answer(*waited)),
         }
-        // Or it failed, and then it does nothing any more.
         let late = missing.take();
         drop(missing);
         drop(late);
@@ -85,6 +87,6 @@ impl Context {
     }
 
     fn no_answer(&self, waited: Duration) -> CudaError {
-        CudaError::NoAnswer { gpu: format!("cuda:{}", self.device), waited }
+        CudaError::NoAnswer { gpu: self.name(), waited }
     }
 }

@@ -42,6 +42,13 @@ impl Block {
         self.at
     }
 
+    /// Nobody can tell when the GPU is done with it.
+    pub(in crate::device::cuda) fn leave(self, why: &CudaError) {
+        let (bytes, gpu) = (self.bytes, self.context.name());
+        tracing::warn!("{bytes} bytes of {gpu} are lost, as it may still use them: {why}");
+        std::mem::forget(self);
+    }
+
     /// The GPU's number.
     pub(in crate::device::cuda) fn ordinal(&self) -> i32 {
         self.context.device
@@ -53,6 +60,8 @@ impl Drop for Block {
         if self.context.may_free() {
             // SAFETY: allocated once; freeing waits for all work that could use it.
             ended("freeing memory", unsafe { result::free_sync(self.at) });
+        } else {
+            tracing::debug!("{} bytes are left to {}", self.bytes, self.context.name());
         }
     }
 }

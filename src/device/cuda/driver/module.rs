@@ -10,11 +10,17 @@ use cudarc::driver::sys;
 
 use super::stream::Stream;
 use super::{Context, ended, failed, text};
+use crate::device::cuda::entry::{Entries, entries, misfit};
 use crate::device::cuda::error::CudaError;
+
+/// More blocks of a kernel are not run at once, unless it is a user's own.
+const BLOCKS_MAX: u64 = 1 << 20;
 
 /// Kernels that a GPU has loaded.
 pub struct Module {
     raw: sys::CUmodule,
+    /// What each of them takes.
+    entries: Entries,
     context: Arc<Context>,
 }
 
@@ -38,12 +44,29 @@ pub enum Argument {
     Eight([i64; 8]),
 }
 
+/// In how many threads a kernel runs.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::device::cuda) struct Grid {
+    pub(in crate::device::cuda) blocks: u32,
+    /// Of each block.
+    pub(in crate::device::cuda) threads: u32,
+}
+
+impl Grid {
+    /// A thread for each element, up to a bound: kernels stride over those beyond.
+    pub(in crate::device::cuda) fn of(elements: u64, threads: u32) -> Self {
+        let blocks = elements.div_ceil(u64::from(threads)).min(BLOCKS_MAX) as u32;
+        Grid { blocks, threads }
+    }
+}
+
 impl Module {
     pub(in crate::device::cuda) fn load(
         context: &Arc<Context>,
         ptx: &str,
     ) -> Result<Self, CudaError> {
         context.bind()?;
+        let entries = entries(ptx);
         let ptx = CString::new(ptx).map_err(|_| CudaError::Kernel {
             name: "PTX".to_owned(),
             why: "it contains a NUL byte".to_owned(),
@@ -51,18 +74,19 @@ impl Module {
         // SAFETY: the text is PTX and ends with a NUL; the driver checks what it says.
         let raw = unsafe { result::module::load_data(ptx.as_ptr().cast()) };
         let raw = raw.map_err(|error| failed("loading kernels", error))?;
-        Ok(Module { raw, context: Arc::clone(context) })
+        Ok(Module { raw, entries, context: Arc::clone(context) })
     }
 
     /// Tells `stream` to run a kernel for `elements` elements, in blocks of `block` threads. Kernels
     /// stride over the elements that the largest grid has no thread for.
     ///
     /// # Errors
-    /// There is no kernel of that name, or the GPU failed.
+    /// There is no kernel of that name, it takes other arguments, or the GPU failed.
     ///
     /// # Safety
-    /// The arguments are those that the kernel takes, and it keeps to the memory that it is given: for
-    /// batches that of a [`View`](crate::device::cuda::View) that is there until the stream was told.
+    /// The kernel keeps to the memory that it is given: for batches that of a
+    /// [`View`](crate::device::cuda::View) that is there until the stream was told, and is then dropped:
+    /// of one that is forgotten nobody knows that the stream uses its memory.
     pub unsafe fn run(
         &self,
         stream: &Stream,
@@ -71,27 +95,31 @@ impl Module {
         block: u32,
         arguments: &[Argument],
     ) -> Result<(), CudaError> {
-        self.launch(stream, name, elements, block, &mut arguments.to_vec())
+        self.launch(stream, name, Grid::of(elements, block.max(1)), &mut arguments.to_vec())
     }
 
     pub(in crate::device::cuda) fn launch(
         &self,
         stream: &Stream,
         name: &str,
-        elements: u64,
-        block: u32,
+        grid: Grid,
         arguments: &mut [Argument],
     ) -> Result<(), CudaError> {
-        if elements == 0 {
+        let Grid { blocks, threads } = grid;
+        if blocks == 0 {
             return Ok(());
         }
         self.context.bind()?;
         let wrong = |why: String| CudaError::Kernel { name: name.to_owned(), why };
+        // The driver reads as many arguments as the kernel takes, however many there are.
+        let params = self.entries.get(name).ok_or_else(|| wrong("not found".to_owned()))?;
+        if let Some(why) = misfit(params, arguments) {
+            return Err(wrong(why));
+        }
         let c_name = CString::new(name).map_err(|_| wrong("its name has a NUL byte".to_owned()))?;
         // SAFETY: the module is alive.
         let function = unsafe { result::module::get_function(self.raw, c_name) };
         let function = function.map_err(|error| wrong(format!("not found: {}", text(error))))?;
-        let grid = elements.div_ceil(u64::from(block)).min(1 << 20) as u32;
         let mut pointers: Vec<*mut c_void> = arguments
             .iter_mut()
             .map(|argument| match argument {
@@ -101,9 +129,11 @@ impl Module {
                 Argument::Eight(value) => (&raw mut *value).cast(),
             })
             .collect();
-        let (grid, block) = ((grid, 1, 1), (block, 1, 1));
-        // SAFETY: the driver copies the arguments before it returns. What a kernel does is between
-        // it and the GPU, which keeps it to the memory of this process there.
+        let (grid, block) = ((blocks, 1, 1), (threads, 1, 1));
+        // SAFETY: there are as many arguments as the kernel takes, of its widths, and the driver copies
+        // them before it returns. What a kernel then does is
+        // not checked by anyone, as the guide says: it reaches what this process has on the GPU, and
+        // memory of the host that is pinned.
         let launched = unsafe {
             result::launch_kernel(function, grid, block, 0, stream.handle().cast(), &mut pointers)
         };

@@ -3,7 +3,6 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
 use super::memory::Block;
-use super::{Context, ended, failed};
+use super::{Context, Lent, ended, failed};
 use crate::device::cuda::error::CudaError;
 use crate::item::{Buffer, Tensor};
 
@@ -72,94 +71,73 @@ impl Stream {
         Ok(event)
     }
 
+    /// When what the stream was told so far is over. Asks once more where the driver can't say.
+    pub(in crate::device::cuda) fn end(&self) -> End {
+        match self.record().or_else(|_| self.record()) {
+            Ok(event) => End::At(event),
+            Err(error) if error.is_final() => End::Now,
+            Err(error) => End::Unknown(error),
+        }
+    }
+
     /// Copies `from` to the beginning of `to`, while the host goes on. The bytes must be in pinned
     /// memory for that; from other memory the driver copies before it returns.
     pub(in crate::device::cuda) fn upload(
         &self,
         from: Buffer,
         to: &Block,
-    ) -> Result<Upload, CudaError> {
+    ) -> Result<Lent<Buffer>, CudaError> {
         assert!(from.len() <= to.bytes, "a block is as long as what is copied to it");
         self.context.bind()?;
-        let from = ManuallyDrop::new(from);
-        // SAFETY: `Upload` keeps the bytes, unchanged and in place, until the copy is done. The
-        // block's memory outlives it, as freeing waits for all work of the GPU.
-        let copied = unsafe { result::memcpy_htod_async(to.address(), &from[..], self.raw) };
-        let copied = copied.map_err(|error| failed("copying to the GPU", error));
-        match copied.and_then(|()| self.record()) {
-            Ok(done) => Ok(Upload { from, done }),
-            Err(error) => {
-                // Without an event nobody can tell when the copy is done but the end of all work.
-                if self.context.answers() {
-                    self.end();
-                    drop(ManuallyDrop::into_inner(from));
-                }
-                Err(error)
-            }
-        }
+        let bytes = from.len();
+        Lent::new(self, from, bytes, |from| {
+            // SAFETY: the bytes are lent until the copy is done. So is the block: who gives it back says
+            // when its last use is over.
+            unsafe { result::memcpy_htod_async(to.address(), &from[..], self.raw) }
+                .map_err(|error| failed("copying to the GPU", error))
+        })
     }
 
-    /// Copies the beginning of each block to the bytes beside it, and waits for as long as it takes.
+    /// Copies the beginning of each block to the tensor beside it, while the host goes on. The tensors
+    /// must be in pinned memory for that.
     pub(in crate::device::cuda) fn download(
-        &self,
-        copies: &mut [(&Block, &mut [u8])],
-    ) -> Result<(), CudaError> {
-        // SAFETY: the bytes stay borrowed until all copies are done: below, or where the stream is told
-        // to end when nobody can tell.
-        let done = unsafe { self.tell_download(copies) };
-        done.and_then(|done| done.reached(|| false)).inspect_err(|_| self.end())
-    }
-
-    /// Copies the beginning of each block to the tensor beside it, and waits until all are there; gives
-    /// that moment. Who says that the run ends waits for a shorter time.
-    pub(in crate::device::cuda) fn download_to(
         &self,
         from: &[&Block],
         to: Vec<Tensor>,
-        is_ending: impl Fn() -> bool,
-    ) -> Result<(Vec<Tensor>, Arc<Event>), CudaError> {
-        let mut to = ManuallyDrop::new(to);
-        let bytes = to.iter_mut().map(Tensor::bytes_mut);
-        let mut copies: Vec<_> = from.iter().copied().zip(bytes).collect();
-        // SAFETY: the tensors are kept until all copies are done: below, or where the stream is told to
-        // end when nobody can tell. A GPU that does not answer has them for good.
-        let done = unsafe { self.tell_download(&mut copies) };
-        let done = done.and_then(|done| done.reached(is_ending).map(|()| done));
-        match done {
-            Ok(done) => Ok((ManuallyDrop::into_inner(to), done)),
-            Err(error @ CudaError::NoAnswer { .. }) => Err(error),
-            Err(error) => {
-                self.end();
-                drop(ManuallyDrop::into_inner(to));
-                Err(error)
-            }
-        }
-    }
-
-    /// Tells the stream to copy the beginning of each block to the bytes beside it; gives the moment at
-    /// which all will be there.
-    ///
-    /// # Safety
-    /// The bytes stay until then, and nobody uses them.
-    unsafe fn tell_download(
-        &self,
-        copies: &mut [(&Block, &mut [u8])],
-    ) -> Result<Arc<Event>, CudaError> {
+    ) -> Result<Lent<Vec<Tensor>>, CudaError> {
         self.context.bind()?;
-        let mut told = Ok(());
-        for (from, to) in copies {
-            assert!(to.len() <= from.bytes, "a block is as long as what is copied from it");
-            // SAFETY: as this function's own.
-            let copied = unsafe { result::memcpy_dtoh_async(to, from.address(), self.raw) };
-            told = told.and(copied.map_err(|error| failed("copying from the GPU", error)));
-        }
-        told.and_then(|()| self.record())
+        let bytes = to.iter().map(|tensor| tensor.bytes().len()).sum();
+        Lent::new(self, to, bytes, |to| {
+            let copies = from.iter().zip(to.iter_mut().map(Tensor::bytes_mut));
+            // SAFETY: the tensors are lent until the copies are done.
+            copies.into_iter().try_for_each(|(from, to)| unsafe { self.fetch(from, 0, to) })
+        })
     }
 
-    /// Waits until everything that it was told is done: only where the stream ends.
-    fn end(&self) {
-        // SAFETY: the stream is alive.
-        ended("ending a stream", unsafe { result::stream::synchronize(self.raw) });
+    /// Copies what of a block begins at `at` to `to`, in pinned memory, while the host goes on.
+    pub(in crate::device::cuda) fn download_part(
+        &self,
+        from: &Block,
+        at: usize,
+        to: Buffer,
+    ) -> Result<Lent<Buffer>, CudaError> {
+        self.context.bind()?;
+        let bytes = to.len();
+        // SAFETY: the bytes are lent until the copy is done.
+        Lent::new(self, to, bytes, |to| unsafe { self.fetch(from, at, &mut to[..]) })
+    }
+
+    /// # Safety
+    /// The bytes stay until what the stream was told is done, and nobody uses them.
+    unsafe fn fetch(&self, from: &Block, at: usize, to: &mut [u8]) -> Result<(), CudaError> {
+        assert!(at + to.len() <= from.bytes, "a block is as long as what is copied from it");
+        // SAFETY: as this function's own.
+        unsafe { result::memcpy_dtoh_async(to, from.address() + at as u64, self.raw) }
+            .map_err(|error| failed("copying from the GPU", error))
+    }
+
+    pub(in crate::device::cuda) fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 }
 
@@ -170,6 +148,17 @@ impl Drop for Stream {
             ended("closing a stream", unsafe { result::stream::destroy(self.raw) });
         }
     }
+}
+
+/// When what a stream was told is over.
+#[derive(Debug)]
+pub(in crate::device::cuda) enum End {
+    /// At this moment.
+    At(Arc<Event>),
+    /// The GPU failed and does nothing any more.
+    Now,
+    /// Nobody can tell, for this reason: what it uses must not be used again.
+    Unknown(CudaError),
 }
 
 /// A moment of a stream.
@@ -184,6 +173,10 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Whether it has happened.
     pub(in crate::device::cuda) fn happened(&self) -> Result<bool, CudaError> {
         self.context.bind()?;
@@ -219,13 +212,18 @@ impl Event {
         Ok(())
     }
 
-    /// The time from `earlier` to this; both have happened.
-    pub(in crate::device::cuda) fn since(&self, earlier: &Event) -> Result<Duration, CudaError> {
+    /// The time from `earlier` to this; `None` if one of them has not happened yet.
+    pub(in crate::device::cuda) fn since(
+        &self,
+        earlier: &Event,
+    ) -> Result<Option<Duration>, CudaError> {
         self.context.bind()?;
         // SAFETY: both are alive, and recorded with timing.
-        let ms = unsafe { result::event::elapsed(earlier.raw, self.raw) };
-        let ms = ms.map_err(|error| failed("asking for a time", error))?;
-        Ok(Duration::from_secs_f64(f64::from(ms.max(0.0)) / 1e3))
+        match unsafe { result::event::elapsed(earlier.raw, self.raw) } {
+            Ok(ms) => Ok(Some(Duration::from_secs_f64(f64::from(ms.max(0.0)) / 1e3))),
+            Err(error) if error.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(None),
+            Err(error) => Err(failed("asking for a time", error)),
+        }
     }
 }
 
@@ -238,27 +236,6 @@ impl Drop for Event {
     }
 }
 
-/// A copy to the GPU under way, and the bytes that it reads. Dropping it waits for the copy; a GPU that
-/// does not answer keeps the bytes.
-pub(in crate::device::cuda) struct Upload {
-    from: ManuallyDrop<Buffer>,
-    /// Happens when the copy is done.
-    pub(in crate::device::cuda) done: Arc<Event>,
-}
-
-impl Drop for Upload {
-    fn drop(&mut self) {
-        match self.done.reached(|| true) {
-            Ok(()) => {}
-            Err(CudaError::NoAnswer { .. }) => return,
-            // A GPU that failed reads nothing any more.
-            Err(error) => tracing::debug!(%error, "a copy failed"),
-        }
-        // SAFETY: dropped once, here.
-        unsafe { ManuallyDrop::drop(&mut self.from) };
-    }
-}
-
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").field("raw", &self.raw).finish_non_exhaustive()
@@ -268,11 +245,5 @@ impl fmt::Debug for Stream {
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Event").field("raw", &self.raw).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Upload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Upload").field("done", &self.done).finish_non_exhaustive()
     }
 }

@@ -22,13 +22,19 @@ pub use error::WriteError;
 pub use spec::{Codec, CodecName, Incomplete, Overlap, Ranks, WriteSpec};
 use writer::{Tally, Writer};
 
+use crate::entering::Entering;
 use crate::fault::BoxError;
 use crate::item::Batch;
 use crate::link::{Inlet, Outlet};
 use crate::options::{Options, Workers};
 use crate::stage::{Kind, Stage, Stop, Worker};
-use crate::store::Store;
+use crate::store::{Store, StoreOptions, read_only, redacted};
 use crate::work::{Call, Finish, Staged, Work, Yield};
+
+/// It passes a batch on before all windows of its chunks have come.
+pub(crate) const WRITE_ENTERING: Entering = Entering::Beginning(
+    "may hold chunks of which windows are still to come; those that it wrote stay as they are",
+);
 
 /// A stage that writes batches to a store and passes them on; see [`write()`].
 #[derive(Debug)]
@@ -93,13 +99,29 @@ pub struct WriteStats {
 /// The store can't be written, or the arguments can't be meant. What can be told from batches only is a
 /// fault of the first one.
 pub fn write(store: &Store, spec: &WriteSpec) -> Result<Write, WriteError> {
-    if let Some(why) = store.read_only() {
-        let (store, why) = (store.url().to_owned(), why.to_owned());
-        return Err(WriteError::ReadOnly { store, why });
-    }
+    writable(store)?;
     spec.check()?;
     let writing = Writing(Arc::new(Writer::new(store, spec)));
     Ok(Write(Staged::new("write", writing).workers(4)))
+}
+
+/// Whether the store at `url` can be written to, as far as that is known without trying.
+pub(crate) fn can_write(url: &str, options: &StoreOptions) -> Result<(), BoxError> {
+    // The sample is made when it is opened.
+    if let Some(why) = read_only(url) {
+        let (store, why) = (redacted(url), why.to_owned());
+        return Err(WriteError::ReadOnly { store, why }.into());
+    }
+    Ok(writable(&Store::open_with(url, options)?)?)
+}
+
+fn writable(store: &Store) -> Result<(), WriteError> {
+    match store.read_only() {
+        Some(why) => {
+            Err(WriteError::ReadOnly { store: store.url().to_owned(), why: why.to_owned() })
+        }
+        None => Ok(()),
+    }
 }
 
 impl Write {
@@ -157,6 +179,10 @@ impl Stage for Write {
 
     fn makes_calls(&self) -> bool {
         true
+    }
+
+    fn entering(&self) -> Entering {
+        WRITE_ENTERING
     }
 }
 

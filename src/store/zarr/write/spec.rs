@@ -60,7 +60,7 @@ pub struct Ranks {
 
 impl WriteSpec {
     /// Refuses what can't be meant.
-    pub(super) fn check(&self) -> Result<(), WriteError> {
+    pub(crate) fn check(&self) -> Result<(), WriteError> {
         let wrong = |why: String| Err(WriteError::Argument(why));
         if let Some((dim, _)) = self.chunks.iter().find(|(_, extent)| **extent == 0) {
             return wrong(format!("`chunks` has an extent of 0 in `{dim}`: write 1 or more"));
