@@ -163,7 +163,10 @@ fn slow_calls_and_failures_are_kept_by_name() {
     assert!(work.slowest[0].ns >= 30_000_000);
     assert!(work.slowest.is_sorted_by(|a, b| a.ns >= b.ns));
     assert_eq!(work.failures.len(), 1, "one kind: {:?}", work.failures);
-    assert_eq!((work.failures[0].count, &*work.failures[0].error), (4, "number 0 is broken"));
+    // Which of the four comes first is the workers' race.
+    let kept = &work.failures[0];
+    let broken = [0, 10, 20, 30].map(|x| Broken(x).to_string());
+    assert!(kept.count == 4 && broken.contains(&kept.error), "{kept:?}");
     assert_eq!(work.options, "workers 2, on_error skip");
 }
 
