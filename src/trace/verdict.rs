@@ -124,9 +124,11 @@ fn short_of_cores(stats: &RunStats, first: Option<&StageStats>) -> Option<Verdic
     let is_short = |stage: &&StageStats| {
         stage.kind == Kind::Cpu
             && stage.states.shares()[0] >= BUSY
-            && stage.on_core.is_some_and(|share| share <= SHORT_OF_CORES)
-            // Off a core it may also wait for something else.
-            && stage.no_core.is_none_or(|share| share >= NO_CORE)
+            && stage.on_core.is_some_and(|on| {
+                // Off a core it may also wait for something else, and longer than for a core.
+                let lacks = |no: f64| no >= NO_CORE && no >= 1.0 - on - no;
+                on <= SHORT_OF_CORES && stage.no_core.is_none_or(lacks)
+            })
     };
     let short: Vec<_> = stats.stages.iter().filter(is_short).collect();
     if !short.iter().any(|stage| stage.id == first.id) {
@@ -341,5 +343,15 @@ mod tests {
             "Limit: the cores are short — `decode` and `augment` are working 91 % and 70 % of the \
              time, but only 35 % and 23 % of that on a core"
         );
+    }
+
+    #[test]
+    fn a_stage_that_waits_longer_for_something_else_is_not_short_of_cores() {
+        let cause = |no_core: f64| {
+            let mut stages = vec![stage("read", Kind::Cpu, [96, 4, 0, 0, 0])];
+            (stages[0].on_core, stages[0].no_core) = (Some(0.02), Some(no_core));
+            verdict(&run(97, stages)).cause
+        };
+        assert_eq!((cause(0.45), cause(0.53)), (Cause::Working, Cause::Cores));
     }
 }
