@@ -32,6 +32,8 @@ struct Args {
     dense: u64,
     /// Bytes of chunks that are kept for later patches.
     cache: u64,
+    /// Whether a stage of its own normalizes what was decoded.
+    apart: bool,
 }
 
 fn args() -> Result<Args, Failure> {
@@ -45,6 +47,7 @@ fn args() -> Result<Args, Failure> {
         n: 0,
         dense: 0,
         cache: 512 << 20,
+        apart: false,
     };
     // `cargo bench` adds a flag of its own.
     let mut given = std::env::args().skip(1).filter(|arg| arg != "--bench");
@@ -60,6 +63,7 @@ fn args() -> Result<Args, Failure> {
             "--n" => args.n = value.parse()?,
             "--dense" => args.dense = value.parse()?,
             "--cache" => args.cache = value.parse()?,
+            "--apart" => args.apart = value.parse()?,
             other => return Err(format!("{other} is no option").into()),
         }
     }
@@ -117,16 +121,28 @@ fn load(args: &Args) -> Result<(), Failure> {
         cache: Some(0),
         ..WindowsSpec::default()
     };
-    let pool = Pool::default();
-    let run = Pipeline::from(zarr::windows(&store, &spec)?)
+    let windows = Pipeline::from(zarr::windows(&store, &spec)?);
+    let fetched = windows
         .then(flow::repeat(n))
         .then(flow::take(n))
-        .then(io::map("fetch", zarr::fetch::<Window>).workers(args.fetchers).buffer(2))
-        .then(cpu::map("decode", zarr::decode(&pool)).workers(args.workers).buffer(2))
-        .then(cpu::map("normalize", ops::normalize(stats)).workers(1).buffer(1))
-        .then(device::upload(&device::host()).buffer(1))
-        .run()?;
+        .then(io::map("fetch", zarr::fetch::<Window>).workers(args.fetchers).buffer(2));
+    let run = normalized(fetched, args, stats).then(device::upload(&device::host()).buffer(1)).run()?;
     consume(run, (start, cpu), 4, &store)
+}
+
+fn normalized(
+    fetched: Pipeline<zarr::Encoded>,
+    args: &Args,
+    stats: ops::Stats,
+) -> Pipeline<Batch> {
+    let pool = Pool::default();
+    if args.apart {
+        let decode = cpu::map("decode", zarr::decode(&pool)).workers(args.workers).buffer(2);
+        let normalize = cpu::map("normalize", ops::normalize(stats)).workers(1).buffer(1);
+        return fetched.then(decode).then(normalize);
+    }
+    let decode = cpu::map("decode", zarr::decode_normalized(&pool, stats));
+    fetched.then(decode.workers(args.workers).buffer(2))
 }
 
 /// Checksums every batch and prints what it took; `each` items for each window.
@@ -225,12 +241,10 @@ fn patches(args: &Args) -> Result<(), Failure> {
         }
         Ok::<_, Never>(batch)
     };
-    let pool = Pool::default();
-    let run = Pipeline::from(source::index("patches", windows.select(n, place)))
+    let fetched = Pipeline::from(source::index("patches", windows.select(n, place)))
         .then(flow::batch(32))
-        .then(io::map("fetch", zarr::fetch::<Vec<Window>>).workers(args.fetchers).buffer(2))
-        .then(cpu::map("decode", zarr::decode(&pool)).workers(args.workers).buffer(2))
-        .then(cpu::map("normalize", ops::normalize(stats)).workers(1).buffer(1))
+        .then(io::map("fetch", zarr::fetch::<Vec<Window>>).workers(args.fetchers).buffer(2));
+    let run = normalized(fetched, args, stats)
         .then(cpu::map("flip", flip).workers(1).buffer(1))
         .then(device::upload(&device::host()).buffer(1))
         .run()?;

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::item::{Batch, DType, Spec, Tensor};
+use crate::item::{Batch, DType, Spec};
 use crate::store::zarr::Window;
 
 /// Elements that one thread normalizes at a time.
@@ -91,7 +91,10 @@ pub fn normalize(stats: Stats) -> impl Fn(Batch) -> Result<Batch, NormalizeError
         let window = batch.windows().first().cloned();
         batch.tensors_mut().par_iter_mut().try_for_each(|tensor| {
             let of = stats.of(window.as_ref(), &tensor.spec().name)?;
-            apply(tensor, of)
+            let scale = Scale::new(of, tensor.spec())?;
+            let piece = PIECE * tensor.spec().dtype.size();
+            tensor.bytes_mut().par_chunks_mut(piece).for_each(|piece| scale.apply(piece));
+            Ok(())
         })?;
         Ok(batch)
     }
@@ -146,25 +149,32 @@ fn from_attributes(window: Option<&Window>, variable: &str) -> Result<MeanStd, S
     }
 }
 
-fn apply(tensor: &mut Tensor, MeanStd { mean, std }: MeanStd) -> Result<(), NormalizeError> {
-    match tensor.spec().dtype {
-        DType::F32 => {
-            let (mean, inverse) = (mean as f32, (1.0 / std) as f32);
-            tensor.elements_mut::<f32>().par_chunks_mut(PIECE).for_each(|piece| {
-                for x in piece {
-                    *x = (*x - mean) * inverse;
-                }
-            });
+/// How the elements of one tensor are normalized.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scale {
+    F32 { mean: f32, inverse: f32 },
+    F64 { mean: f64, inverse: f64 },
+}
+
+impl Scale {
+    pub(crate) fn new(MeanStd { mean, std }: MeanStd, spec: &Spec) -> Result<Scale, NormalizeError> {
+        let inverse = 1.0 / std;
+        match spec.dtype {
+            DType::F32 => Ok(Scale::F32 { mean: mean as f32, inverse: inverse as f32 }),
+            DType::F64 => Ok(Scale::F64 { mean, inverse }),
+            _ => Err(not_normal(spec)),
         }
-        DType::F64 => {
-            let inverse = 1.0 / std;
-            tensor.elements_mut::<f64>().par_chunks_mut(PIECE).for_each(|piece| {
-                for x in piece {
-                    *x = (*x - mean) * inverse;
-                }
-            });
-        }
-        _ => return Err(not_normal(tensor.spec())),
     }
-    Ok(())
+
+    /// Normalizes `elements`, which are of the tensor's type.
+    pub(crate) fn apply(self, elements: &mut [u8]) {
+        match self {
+            Scale::F32 { mean, inverse } => bytemuck::cast_slice_mut::<u8, f32>(elements)
+                .iter_mut()
+                .for_each(|x| *x = (*x - mean) * inverse),
+            Scale::F64 { mean, inverse } => bytemuck::cast_slice_mut::<u8, f64>(elements)
+                .iter_mut()
+                .for_each(|x| *x = (*x - mean) * inverse),
+        }
+    }
 }

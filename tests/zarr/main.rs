@@ -6,6 +6,7 @@ mod fuzz;
 mod hostile;
 mod layouts;
 mod nearest;
+mod normalized;
 mod once;
 mod packed;
 mod plan;

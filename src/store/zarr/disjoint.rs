@@ -10,6 +10,7 @@ use zarrs::array::{ArrayBytesDecodeIntoTarget, ArrayBytesFixedDisjointView, Arra
 
 use super::chain::Chain;
 use crate::item::Pool;
+use crate::ops::Scale;
 
 /// A tensor's memory that several threads fill. Each region must be written by one thread only.
 #[derive(Clone, Copy)]
@@ -17,6 +18,8 @@ pub(super) struct Target<'a> {
     cells: UnsafeCellSlice<'a, u8>,
     shape: &'a [u64],
     element: usize,
+    /// What becomes of the elements on their way into the tensor.
+    scale: Option<Scale>,
 }
 
 impl<'a> Target<'a> {
@@ -26,7 +29,12 @@ impl<'a> Target<'a> {
     /// If `bytes` has another length.
     pub(super) fn new(bytes: &'a mut [u8], shape: &'a [u64], element: usize) -> Self {
         assert_eq!(bytes.len() as u64, shape.iter().product::<u64>() * element as u64);
-        Target { cells: UnsafeCellSlice::new(bytes), shape, element }
+        Target { cells: UnsafeCellSlice::new(bytes), shape, element, scale: None }
+    }
+
+    /// The same, with elements that are normalized on their way.
+    pub(super) fn scaled(self, scale: Option<Scale>) -> Self {
+        Target { scale, ..self }
     }
 
     fn view(&self, region: ArraySubset) -> Result<ArrayBytesFixedDisjointView<'a>, String> {
@@ -48,10 +56,23 @@ impl<'a> Target<'a> {
         if chain.is_plain()
             && let Some(bytes) = self.contiguous(&region)
         {
-            return chain.fill(encoded, bytes, pool);
+            chain.fill(encoded, bytes, pool)?;
+            self.scale(bytes);
+            return Ok(());
         }
-        let mut view = self.view(region)?;
-        chain.decode_into(encoded, ArrayBytesDecodeIntoTarget::from(&mut view), pool)
+        let mut view = self.view(region.clone())?;
+        chain.decode_into(encoded, ArrayBytesDecodeIntoTarget::from(&mut view), pool)?;
+        if self.scale.is_some() {
+            self.region_rows(&region)?.for_each(|row| self.scale(row));
+        }
+        Ok(())
+    }
+
+    /// Brings elements that were just written to their scale.
+    fn scale(&self, elements: &mut [u8]) {
+        if let Some(scale) = self.scale {
+            scale.apply(elements);
+        }
     }
 
     /// The bytes of `region` if they follow each other.
@@ -75,12 +96,16 @@ impl<'a> Target<'a> {
 
     /// Fills `region` with one value.
     pub(super) fn fill(&self, region: ArraySubset, value: &[u8]) -> Result<(), String> {
-        self.view(region)?.fill(value).map_err(|error| error.to_string())
+        let mut own = [0_u64];
+        let own = &mut bytemuck::bytes_of_mut(&mut own)[..value.len()];
+        own.copy_from_slice(value);
+        self.scale(own);
+        self.view(region)?.fill(own).map_err(|error| error.to_string())
     }
 
     /// Brings the part of `from`, an array of `shape` with elements of `element` bytes, that begins
     /// at `start` into `region`, row by row. The region has the dimensions of `shape` behind its
-    /// first one.
+    /// first one, of which it has one entry.
     pub(super) fn rows(
         &self,
         region: &ArraySubset,
@@ -90,36 +115,54 @@ impl<'a> Target<'a> {
         start: &[u64],
         bring: impl Fn(&[u8], &mut [u8]),
     ) -> Result<(), String> {
-        if !region.inbounds_shape(self.shape) {
-            return Err("a region lies outside of its tensor".to_owned());
-        }
-        let (to, extent) = (region.start(), region.shape());
-        let dims = shape.len();
-        // A scalar has the samples alone as its dimensions.
-        let Some(row) = extent.last().map(|n| if dims == 0 { 1 } else { *n as usize }) else {
-            return Ok(());
-        };
-        let rows: u64 = extent[1..dims.max(1)].iter().product();
-        let mut at = vec![0_u64; dims];
-        for _ in 0..if dims == 0 { 1 } else { rows } {
-            let (mut source, mut target) = (0, to[0]);
-            for d in 0..dims {
-                source = source * shape[d] + start[d] + at[d];
-                target = target * self.shape[d + 1] + to[d + 1] + at[d];
-            }
-            let (source, target) = (source as usize * element, target as usize * self.element);
-            let values = from.get(source..source + row * element);
-            let values = values.ok_or("a chunk is shorter than it says")?;
-            // SAFETY: the row lies in `region`, which no other thread writes; see `view`.
-            bring(values, unsafe { self.cells.index_mut(target..target + row * self.element) });
-            for d in (0..dims.saturating_sub(1)).rev() {
-                at[d] += 1;
-                if at[d] < extent[d + 1] {
-                    break;
-                }
-                at[d] = 0;
-            }
+        let extent = region.shape();
+        let len = extent.last().map_or(0, |len| *len as usize) * element;
+        let sources = row_starts(shape, start, &extent[1..]).map(|at| at * element);
+        for (at, row) in sources.zip(self.region_rows(region)?) {
+            let values = from.get(at..at + len).ok_or("a chunk is shorter than it says")?;
+            bring(values, row);
+            self.scale(row);
         }
         Ok(())
     }
+
+    /// The rows of `region`.
+    #[expect(clippy::mut_from_ref, reason = "regions are disjoint, by the contract of this type")]
+    fn region_rows<'r>(
+        &'r self,
+        region: &'r ArraySubset,
+    ) -> Result<impl Iterator<Item = &'r mut [u8]>, String> {
+        if !region.inbounds_shape(self.shape) {
+            return Err("a region lies outside of its tensor".to_owned());
+        }
+        let len = region.shape().last().map_or(0, |len| *len as usize) * self.element;
+        Ok(row_starts(self.shape, region.start(), region.shape()).map(move |at| {
+            let at = at * self.element;
+            // SAFETY: the row lies in `region`, which no other thread writes, see `view`; and each row
+            // is handed out once.
+            unsafe { self.cells.index_mut(at..at + len) }
+        }))
+    }
+}
+
+/// Where the rows of a box begin in an array of `shape`, in elements; they run along the last dimension.
+fn row_starts<'a>(
+    shape: &'a [u64],
+    start: &'a [u64],
+    extent: &'a [u64],
+) -> impl Iterator<Item = usize> + use<'a> {
+    let outer = &extent[..extent.len().saturating_sub(1)];
+    let mut at = vec![0_u64; shape.len()];
+    (0..outer.iter().product::<u64>()).map(move |_| {
+        let along = shape.iter().zip(start).zip(&at);
+        let begins = along.fold(0, |begins, ((len, start), at)| begins * len + start + at);
+        for (at, extent) in at.iter_mut().zip(outer).rev() {
+            *at += 1;
+            if *at < *extent {
+                break;
+            }
+            *at = 0;
+        }
+        begins as usize
+    })
 }

@@ -28,7 +28,7 @@ mod windows;
 mod write;
 
 pub(crate) use dataset::CACHE;
-pub use decode::decode;
+pub use decode::{decode, decode_normalized};
 pub use error::{DecodeError, ZarrError};
 pub use fetch::{Encoded, Windows, fetch};
 pub(crate) use keep::find_mask;

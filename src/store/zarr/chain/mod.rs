@@ -4,6 +4,7 @@
 //! A few bytes can claim to be a terabyte, or be one once they are decompressed. So nothing here
 //! believes a header: every layer is undone into memory of the size that it must have.
 
+mod blosc;
 mod layer;
 mod taken;
 
@@ -19,7 +20,7 @@ use zarrs::metadata::v3::MetadataV3;
 pub(super) use taken::Taken;
 
 use crate::item::Pool;
-use layer::{Layer, Undo, check_blosc, codec_of, undo_all};
+use layer::{Layer, Undo, codec_of, undo_all};
 use taken::Name;
 
 /// The codecs of a variable's chunks, or of the inner chunks of its shards.
@@ -29,13 +30,9 @@ pub(super) struct Chain {
     rest: Arc<CodecChain>,
     /// Whether the rest is nothing but elements as this machine stores them.
     is_plain: bool,
-    /// Whether the rest begins with blosc, whose header says how much memory it takes.
-    is_blosc: bool,
     shape: ChunkShape,
     dtype: DataType,
     fill: FillValue,
-    /// Bytes of all elements.
-    bytes: u64,
 }
 
 impl Chain {
@@ -47,8 +44,6 @@ impl Chain {
         (dtype, fill): (DataType, FillValue),
         most: u64,
     ) -> Result<Self, String> {
-        let elements: u64 = shape.iter().map(|n| n.get()).product();
-        let bytes = elements * dtype.fixed_size().unwrap_or(1) as u64;
         let mut within = rest
             .encoded_representation(&shape, &dtype, &fill)
             .map_err(|error| error.to_string())?;
@@ -59,13 +54,6 @@ impl Chain {
             let mut outside = BytesRepresentation::UnboundedSize;
             let undo = match name {
                 Name::Plain(plain) => Undo::Plain(plain),
-                // Any will do: how a chunk was compressed stands in its header.
-                Name::Blosc => Undo::Blosc(codec_of(&serde_json::json!({
-                    "name": "blosc",
-                    "configuration": {
-                        "cname": "lz4", "clevel": 5, "shuffle": "noshuffle", "blocksize": 0,
-                    },
-                }))?),
                 Name::Other(codec) => {
                     let codec = codec_of(&codec)?;
                     outside = codec.encoded_representation(&within);
@@ -77,9 +65,8 @@ impl Chain {
         }
         layers.reverse();
         let codecs = rest.create_metadatas(&Default::default());
-        let is_blosc = codecs.last().is_some_and(|codec| codec.name() == "blosc");
         let is_plain = matches!(&codecs[..], [only] if is_native(only, &dtype));
-        Ok(Chain { layers, rest, is_plain, is_blosc, shape, dtype, fill, bytes })
+        Ok(Chain { layers, rest, is_plain, shape, dtype, fill })
     }
 
     /// Whether its elements can be written without anything between.
@@ -110,9 +97,6 @@ impl Chain {
     ) -> Result<(), String> {
         let held = undo_all(&self.layers, encoded, pool)?;
         let bytes = held.as_deref().unwrap_or(encoded);
-        if self.is_blosc {
-            check_blosc(bytes, self.bytes)?;
-        }
         // The work is split over chunks, not inside them.
         let options = CodecOptions::default().with_concurrent_target(1);
         self.rest

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::blosc;
 use super::layer::Plain;
 
 /// The layers that are taken off a variable's metadata, outermost first.
@@ -11,7 +12,6 @@ pub(in crate::store::zarr) struct Taken(pub(super) Vec<Name>);
 #[derive(Debug, PartialEq)]
 pub(super) enum Name {
     Plain(Plain),
-    Blosc,
     Other(Value),
 }
 
@@ -28,6 +28,14 @@ fn is_rounding(codec: &Value) -> bool {
     matches!(id(codec), Some("bitround")) || (id(codec) == Some("quantize") && kept)
 }
 
+/// Whether a codec is blosc with a compressor that is built in.
+fn is_known_blosc(codec: &Value) -> bool {
+    match codec.get("configuration").unwrap_or(codec).get("cname") {
+        Some(cname) => cname.as_str().is_some_and(|cname| blosc::COMPRESSORS.contains(&cname)),
+        None => true,
+    }
+}
+
 impl Name {
     fn of(codec: &Value) -> Option<Name> {
         Some(match id(codec)? {
@@ -36,6 +44,7 @@ impl Name {
             "zlib" => Name::Plain(Plain::Zlib),
             "bz2" => Name::Plain(Plain::Bz2),
             "lz4" => Name::Plain(Plain::Lz4),
+            "blosc" if is_known_blosc(codec) => Name::Plain(Plain::Blosc),
             "crc32c" | "adler32" | "fletcher32" | "shuffle" => Name::Other(codec.clone()),
             _ => return None,
         })
@@ -64,9 +73,6 @@ fn from_v2(metadata: &mut Value, compressor: &Value) -> Vec<Name> {
             filters.clear();
         }
     }
-    if is_packed && id(compressor) == Some("blosc") {
-        taken.push(Name::Blosc);
-    }
     if !taken.is_empty() {
         metadata["compressor"] = Value::Null;
     }
@@ -90,10 +96,6 @@ fn from_v3(metadata: &mut Value) -> Vec<Name> {
     if codecs.first().is_some_and(|codec| codec["name"] == "numcodecs.packbits") {
         match codecs.iter().skip(1).map(id).collect::<Vec<_>>()[..] {
             [Some("bytes")] => {}
-            [Some("bytes"), Some("blosc")] => {
-                codecs.pop();
-                taken.push(Name::Blosc);
-            }
             _ => return taken,
         }
         codecs.remove(0);
@@ -117,7 +119,9 @@ mod tests {
         assert_eq!(taken, [Name::Other(json!({ "name": "crc32c" })), Name::Plain(Plain::Zlib)]);
         assert_eq!(v3, json!({ "codecs": [{ "name": "bytes" }] }));
         let mut blosc = json!({ "codecs": [{ "name": "bytes" }, { "name": "blosc" }] });
-        assert_eq!(Taken::from_metadata(&mut blosc), Taken(vec![]));
+        assert_eq!(Taken::from_metadata(&mut blosc), Taken(vec![Name::Plain(Plain::Blosc)]));
+        let mut odd = json!({ "codecs": [{ "name": "blosc", "configuration": { "cname": "lzo" } }] });
+        assert_eq!(Taken::from_metadata(&mut odd), Taken(vec![]));
         let rounded = json!([{ "name": "numcodecs.bitround" }, { "name": "bytes" }]);
         let mut rounded = json!({ "codecs": rounded });
         assert_eq!(Taken::from_metadata(&mut rounded), Taken(vec![]));
