@@ -32,6 +32,8 @@ struct Args {
     dense: u64,
     /// Bytes of chunks that are kept for later patches.
     cache: u64,
+    /// Items that wait behind each stage.
+    buffer: usize,
     /// Whether a stage of its own normalizes what was decoded.
     apart: bool,
 }
@@ -47,6 +49,7 @@ fn args() -> Result<Args, Failure> {
         n: 0,
         dense: 0,
         cache: 512 << 20,
+        buffer: 2,
         apart: false,
     };
     // `cargo bench` adds a flag of its own.
@@ -63,6 +66,7 @@ fn args() -> Result<Args, Failure> {
             "--n" => args.n = value.parse()?,
             "--dense" => args.dense = value.parse()?,
             "--cache" => args.cache = value.parse()?,
+            "--buffer" => args.buffer = value.parse()?,
             "--apart" => args.apart = value.parse()?,
             other => return Err(format!("{other} is no option").into()),
         }
@@ -125,7 +129,7 @@ fn load(args: &Args) -> Result<(), Failure> {
     let fetched = windows
         .then(flow::repeat(n))
         .then(flow::take(n))
-        .then(io::map("fetch", zarr::fetch::<Window>).workers(args.fetchers).buffer(2));
+        .then(io::map("fetch", zarr::fetch::<Window>).workers(args.fetchers).buffer(args.buffer));
     let run = normalized(fetched, args, stats).then(device::upload(&device::host()).buffer(1)).run()?;
     consume(run, (start, cpu), 4, &store)
 }
@@ -137,12 +141,12 @@ fn normalized(
 ) -> Pipeline<Batch> {
     let pool = Pool::default();
     if args.apart {
-        let decode = cpu::map("decode", zarr::decode(&pool)).workers(args.workers).buffer(2);
+        let decode = cpu::map("decode", zarr::decode(&pool)).workers(args.workers).buffer(args.buffer);
         let normalize = cpu::map("normalize", ops::normalize(stats)).workers(1).buffer(1);
         return fetched.then(decode).then(normalize);
     }
     let decode = cpu::map("decode", zarr::decode_normalized(&pool, stats));
-    fetched.then(decode.workers(args.workers).buffer(2))
+    fetched.then(decode.workers(args.workers).buffer(args.buffer))
 }
 
 /// Checksums every batch and prints what it took; `each` items for each window.

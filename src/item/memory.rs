@@ -12,8 +12,11 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// The unit and the alignment of all buffers.
 pub(super) const PAGE: usize = 4096;
-/// Buffers of this size and more are backed with huge pages where the system has them.
-const HUGE: usize = 2 << 20;
+/// Buffers of this size and more are mappings of their own.
+const MAPPED: usize = 2 << 20;
+/// Buffers of this size and more are backed with huge pages where the system has them. A smaller one
+/// would waste much of its last page: 2.5 MB would take 4.
+const HUGE: usize = 8 << 20;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(4096))]
@@ -55,7 +58,7 @@ impl Memory {
     pub(super) fn new(pages: usize) -> Memory {
         let bytes = pages * PAGE;
         let none = || -> ! { panic!("the system has no {bytes} bytes of memory") };
-        if bytes < HUGE {
+        if bytes < MAPPED {
             let memory = bytemuck::try_zeroed_vec(pages);
             return Memory::Small(memory.unwrap_or_else(|()| none()));
         }
@@ -66,7 +69,9 @@ impl Memory {
         let Ok(Some(at)) = mapped.map(NonNull::new) else { none() };
         // SAFETY: the range is the mapping just made. The advice changes how it is backed, never
         // what it holds.
-        if let Err(error) = unsafe { madvise(at.as_ptr(), bytes, Advice::LinuxHugepage) } {
+        if bytes >= HUGE
+            && let Err(error) = unsafe { madvise(at.as_ptr(), bytes, Advice::LinuxHugepage) }
+        {
             // A system without huge pages works as well, only slower.
             tracing::trace!(%error, "no huge pages");
         }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
+use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use zarrs::array::ArraySubset;
 
 use super::cut::{Cut, Piece};
@@ -93,15 +93,16 @@ fn scaled<E: From<DecodeError>>(
     pad(&dataset, &targets, &shapes, &starts)?;
     let pieces = |starts: &Vec<u64>| dataset.cuts.iter().map(|cut| cut.pieces(starts)).collect();
     let pieces: Vec<Vec<Vec<Piece>>> = starts.iter().map(pieces).collect();
-    let place = |chunk: &Chunk| {
+    // Each gives its memory back as soon as it is decoded, for a fetch to use again while it is warm.
+    let place = |chunk: Chunk| {
         let of = &dataset.variables[chunk.variable];
         let placing = Placing { dataset: &dataset, of, pieces: &pieces, targets: &targets };
-        placing.place(chunk, scratch).map_err(|why| DecodeError { key: key(of, chunk), why })
+        placing.place(&chunk, scratch).map_err(|why| DecodeError { key: key(of, &chunk), why })
     };
     // Where there are no threads to share the work, none are started.
     match rayon::current_thread_index() {
-        Some(_) => chunks.par_iter().try_for_each(place)?,
-        None => chunks.iter().try_for_each(place)?,
+        Some(_) => chunks.into_par_iter().try_for_each(place)?,
+        None => chunks.into_iter().try_for_each(place)?,
     }
     drop(targets);
     // Their chunks are no longer wanted by these.
