@@ -130,18 +130,16 @@ fn load(args: &Args) -> Result<(), Failure> {
         .then(flow::repeat(n))
         .then(flow::take(n))
         .then(io::map("fetch", zarr::fetch::<Window>).workers(args.fetchers).buffer(args.buffer));
-    let run = normalized(fetched, args, stats).then(device::upload(&device::host()).buffer(1)).run()?;
+    let run =
+        normalized(fetched, args, stats).then(device::upload(&device::host()).buffer(1)).run()?;
     consume(run, (start, cpu), 4, &store)
 }
 
-fn normalized(
-    fetched: Pipeline<zarr::Encoded>,
-    args: &Args,
-    stats: ops::Stats,
-) -> Pipeline<Batch> {
+fn normalized(fetched: Pipeline<zarr::Encoded>, args: &Args, stats: ops::Stats) -> Pipeline<Batch> {
     let pool = Pool::default();
     if args.apart {
-        let decode = cpu::map("decode", zarr::decode(&pool)).workers(args.workers).buffer(args.buffer);
+        let decode =
+            cpu::map("decode", zarr::decode(&pool)).workers(args.workers).buffer(args.buffer);
         let normalize = cpu::map("normalize", ops::normalize(stats)).workers(1).buffer(1);
         return fetched.then(decode).then(normalize);
     }

@@ -104,6 +104,24 @@ fn a_definition_gives_what_the_rust_chain_gives() {
 }
 
 #[test]
+fn a_decoder_that_normalizes_gives_what_a_stage_behind_it_gives() {
+    let quickstart = std::fs::read_to_string("pipelines/quickstart.yaml").expect("there");
+    let apart = "  - zarr.decode:\n    workers: auto\n  - tensor.normalize: { stats: auto }\n";
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |decode: &str| {
+        assert!(quickstart.contains(apart));
+        let file = folder.path().join("pipeline.yaml");
+        std::fs::write(&file, quickstart.replace(apart, decode)).expect("written");
+        let file = file.to_str().expect("UTF-8");
+        let loaded = Pipeline::<DeviceBatch>::load_with(file, &Catalog::builtin(), &set(&[]));
+        delivered(loaded.unwrap_or_else(|problems| panic!("{problems}"))).1
+    };
+    let (fused, behind) = (run("  - zarr.decode: { normalize: auto }\n"), run(apart));
+    assert!(fused == behind, "to the last bit");
+    assert!(behind != run("  - zarr.decode:\n"), "it changes something");
+}
+
+#[test]
 fn what_a_definition_yields_is_checked_at_load() {
     let told = Pipeline::<Batch>::load("pipelines/quickstart.yaml").expect_err("another type");
     let told = told.render(false, 100);

@@ -122,10 +122,10 @@ pub(super) fn catalog() -> Catalog {
         })
         .flows(|_: ZarrFetch, before| Ok(effects::fetch(before)))
         .retryable()
-        .stage("zarr.decode", Kind::Cpu, |_: ZarrDecode, context| {
-            Ok(cpu::map("decode", zarr::decode(&context.pool)))
+        .stage("zarr.decode", Kind::Cpu, |args: ZarrDecode, context| {
+            Ok(cpu::map("decode", zarr::decode_as(&context.pool, args.normalize)))
         })
-        .flows(|_: ZarrDecode, before| Ok(effects::decode(before)))
+        .flows(|args: ZarrDecode, before| effects::decode(args.normalize.as_ref(), before))
         .allocates()
         .stage("zarr.write", Kind::Io, |args: ZarrWrite, _| {
             let store = Store::open_with(&args.store, &args.options)?;
@@ -139,7 +139,7 @@ pub(super) fn catalog() -> Catalog {
         .stage("tensor.normalize", Kind::Cpu, |args: Normalize, _| {
             Ok(cpu::map("normalize", ops::normalize(args.stats)))
         })
-        .flows(|args: Normalize, before| effects::normalize("tensor", &args.stats, before))
+        .flows(|args: Normalize, before| effects::normalize(&effects::TENSOR, &args.stats, before))
         .main("stats")
         .stage("tensor.cast", Kind::Cpu, |args: Cast, context| {
             Ok(cpu::map::<Batch, _, _, _>("cast", ops::cast(args.to, &context.pool)))
@@ -174,7 +174,7 @@ pub(super) fn catalog() -> Catalog {
         .stage("device.normalize", Kind::Device, |args: Normalize, _| {
             Ok(device::normalize(args.stats))
         })
-        .flows(|args: Normalize, before| effects::normalize("device", &args.stats, before))
+        .flows(|args: Normalize, before| effects::normalize(&effects::DEVICE, &args.stats, before))
         .options(on_device())
         .main("stats")
         .stage("device.cast", Kind::Device, |args: Cast, _| Ok(device::cast(args.to)))

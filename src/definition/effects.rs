@@ -79,44 +79,68 @@ pub(super) fn fetch(before: &Flow) -> Flow {
     Flow { bytes: before.encoded, ..before.streamed() }
 }
 
-/// Their tensors.
-pub(super) fn decode(before: &Flow) -> Flow {
-    Flow { bytes: before.tensor_bytes(), encoded: None, ..before.streamed() }
+/// Their tensors, brought to mean 0 and deviation 1 on the way if there are `stats` for it.
+pub(super) fn decode(stats: Option<&Stats>, before: &Flow) -> Result<Flow, Misfit> {
+    let decoded = Flow { bytes: before.tensor_bytes(), encoded: None, ..before.streamed() };
+    match stats {
+        Some(stats) => normalize(&DECODE, stats, &decoded),
+        None => Ok(decoded),
+    }
 }
 
+/// An operator that normalizes, for its messages.
+pub(super) struct Normalizes {
+    operator: &'static str,
+    /// The argument that says with what.
+    argument: &'static str,
+    /// What stands before it to make floating point of other types, if something can.
+    cast: Option<&'static str>,
+}
+
+const DECODE: Normalizes =
+    Normalizes { operator: "zarr.decode", argument: "normalize", cast: None };
+pub(super) const TENSOR: Normalizes =
+    Normalizes { operator: "tensor.normalize", argument: "stats", cast: Some("tensor.cast: f32") };
+pub(super) const DEVICE: Normalizes =
+    Normalizes { operator: "device.normalize", argument: "stats", cast: Some("device.cast: f32") };
+
 /// The same tensors, brought to mean 0 and deviation 1.
-///
-/// `where_` is `tensor` or `device`, as the names of such operators begin.
-pub(super) fn normalize(where_: &str, stats: &Stats, before: &Flow) -> Result<Flow, Misfit> {
+pub(super) fn normalize(by: &Normalizes, stats: &Stats, before: &Flow) -> Result<Flow, Misfit> {
+    let Normalizes { operator, argument, cast } = by;
     let tensors = before.tensors.as_deref().unwrap_or_default();
     if let (Stats::Given(given), Some(_)) = (stats, &before.tensors) {
         let mut known: Vec<&str> = tensors.iter().flat_map(|t| [&*t.variable, &*t.name]).collect();
         known.dedup();
         if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
-            let misfit = Misfit::new(format!("no tensor `{name}` flows into `{where_}.normalize`"));
-            return Err(misfit.at(["stats", name]).meant(&known));
+            let misfit = Misfit::new(format!("no tensor `{name}` flows into `{operator}`"));
+            return Err(misfit.at([*argument, name]).meant(&known));
         }
         if let Some((name, of)) = given.iter().find(|(_, of)| !of.makes_numbers()) {
             let message = format!(
                 "a mean of {} and a deviation of {} make no numbers of `{name}`",
                 of.mean, of.std
             );
-            return Err(Misfit::new(message).at(["stats", name]).help("a deviation is not 0"));
+            return Err(Misfit::new(message).at([*argument, name]).help("a deviation is not 0"));
         }
     }
     for Outline { name, variable, dtype, has_stats, is_moved, .. } in tensors {
         if let Some(dtype) = dtype.filter(|dtype| !matches!(dtype, DType::F32 | DType::F64)) {
             let message =
-                format!("`{where_}.normalize` takes f32 and f64, but `{name}` comes as {dtype}");
-            return Err(Misfit::new(message).before(format!("{where_}.cast: f32")));
+                format!("`{operator}` normalizes f32 and f64, but `{name}` comes as {dtype}");
+            let misfit = Misfit::new(message);
+            return Err(match cast {
+                Some(cast) => misfit.before((*cast).to_owned()),
+                None => misfit.help("write `dtype: f32` at `zarr.windows`"),
+            });
         }
         match stats {
             Stats::Given(given) if !given.contains_key(&**name) => {
                 if *is_moved || !given.contains_key(&**variable) {
                     let variable = if *is_moved { name } else { variable };
                     let message = format!("no mean and deviation are given for `{name}`");
-                    let help = format!("add `{variable}: {{ mean: ..., std: ... }}` to `stats`");
-                    return Err(Misfit::new(message).at(["stats"]).help(help));
+                    let help =
+                        format!("add `{variable}: {{ mean: ..., std: ... }}` to `{argument}`");
+                    return Err(Misfit::new(message).at([*argument]).help(help));
                 }
             }
             Stats::Auto if *is_moved => {
@@ -124,7 +148,7 @@ pub(super) fn normalize(where_: &str, stats: &Stats, before: &Flow) -> Result<Fl
                     "what the store says of `{name}` is not known behind `zip` and `tensor.rename`"
                 );
                 let help = format!(
-                    "put `- {where_}.normalize` before them, or write `stats: {{ {name}: {{ mean: \
+                    "put `- {operator}` before them, or write `{argument}: {{ {name}: {{ mean: \
                      ..., std: ... }} }}`"
                 );
                 return Err(Misfit::new(message).help(help));
@@ -134,7 +158,8 @@ pub(super) fn normalize(where_: &str, stats: &Stats, before: &Flow) -> Result<Fl
                     "the store says no mean and deviation of `{variable}`: it has no attributes \
                      `mean` and `std`"
                 );
-                let help = format!("write `stats: {{ {variable}: {{ mean: ..., std: ... }} }}`");
+                let help =
+                    format!("write `{argument}: {{ {variable}: {{ mean: ..., std: ... }} }}`");
                 return Err(Misfit::new(message).help(help));
             }
             Stats::Given(_) | Stats::Auto => {}

@@ -7,8 +7,8 @@ mod rename;
 
 pub(crate) use cast::cast_spec;
 pub use cast::{CastError, cast};
-pub(crate) use normalize::{Scale, not_normal};
 pub use normalize::{MeanStd, NormalizeError, Stats, normalize};
+pub(crate) use normalize::{Scale, not_normal};
 pub use pick::{Pick, PickError, crop, flip};
 pub(crate) use pick::{Picked, has_dims, picked};
 pub(crate) use rename::renamed;

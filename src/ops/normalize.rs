@@ -157,7 +157,10 @@ pub(crate) enum Scale {
 }
 
 impl Scale {
-    pub(crate) fn new(MeanStd { mean, std }: MeanStd, spec: &Spec) -> Result<Scale, NormalizeError> {
+    pub(crate) fn new(
+        MeanStd { mean, std }: MeanStd,
+        spec: &Spec,
+    ) -> Result<Scale, NormalizeError> {
         let inverse = 1.0 / std;
         match spec.dtype {
             DType::F32 => Ok(Scale::F32 { mean: mean as f32, inverse: inverse as f32 }),

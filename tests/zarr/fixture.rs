@@ -162,15 +162,12 @@ pub(crate) fn write(root: &Path, key: &str, bytes: &[u8]) {
 /// Windows of a store, fetched in batches.
 pub(crate) fn fetched(store: &Store, spec: &WindowsSpec, size: usize) -> Pipeline<zarr::Encoded> {
     let windows = zarr::windows(store, spec).expect("windows");
-    Pipeline::from(windows)
-        .then(flow::batch(size))
-        .then(io::map("fetch", zarr::fetch).workers(3))
+    Pipeline::from(windows).then(flow::batch(size)).then(io::map("fetch", zarr::fetch).workers(3))
 }
 
 /// Windows of a store, read in batches.
 pub(crate) fn batches(store: &Store, spec: &WindowsSpec, size: usize) -> Pipeline<Batch> {
-    fetched(store, spec, size)
-        .then(cpu::map("decode", zarr::decode(&Pool::default())).workers(2))
+    fetched(store, spec, size).then(cpu::map("decode", zarr::decode(&Pool::default())).workers(2))
 }
 
 pub(crate) fn spec(names: &[&str], window: &[(&str, u64)]) -> WindowsSpec {

@@ -83,7 +83,10 @@ fn all_layouts() {
                 assert!(same(what, &store, &spec(&NAMES, window), size, &given(&NAMES)) > 0);
             }
         }
-        let padded = WindowsSpec { edges: zarr::Edges::All(zarr::Edge::Pad), ..spec(&NAMES, &[("time", 4), ("x", 4)]) };
+        let padded = WindowsSpec {
+            edges: zarr::Edges::All(zarr::Edge::Pad),
+            ..spec(&NAMES, &[("time", 4), ("x", 4)])
+        };
         assert_eq!(same(what, &store, &padded, 2, &given(&NAMES)), 2 * 4, "{what}");
     }
 }

@@ -97,7 +97,13 @@ pub(super) struct ZarrFetch {}
 /// Decodes chunks into a batch of tensors.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ZarrDecode {}
+pub(super) struct ZarrDecode {
+    /// Brings each variable to mean 0 and deviation 1 on the way, which is cheaper than
+    /// `tensor.normalize` behind it: `auto` (the store's attributes `mean` and `std`), or
+    /// `{ t2m: { mean: 278.6, std: 21.2 } }`. Default: values stay as they are.
+    #[serde(default)]
+    pub(super) normalize: Option<Stats>,
+}
 
 /// Writes batches at the place of their windows into a Zarr v3 store, and passes them on. Chunks that
 /// are there already stay, so that a second run goes on where the first one ended.

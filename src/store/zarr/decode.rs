@@ -30,18 +30,35 @@ pub fn decode(pool: &Pool) -> impl Fn(Encoded) -> Result<Batch, DecodeError> + S
     move |encoded| batch(&pool, &scratch, encoded)
 }
 
-/// Decodes as [`decode`] does, and brings each variable to mean 0 and deviation 1 on the way, as
-/// [`ops::normalize`](crate::ops::normalize) would behind it: while a chunk is still in the processor's
-/// cache, which spares a pass over the batch's memory.
+/// Decodes as [`decode`] does, and brings each variable to mean 0 and deviation 1 on the way, to the same
+/// bits as [`ops::normalize`](crate::ops::normalize) behind it: while a chunk is still in the processor's
+/// cache, which spares a pass over the batch's memory and a stage's batches in flight.
+///
+/// ```
+/// use forebay::prelude::*;
+///
+/// let stats = [("t2m".to_owned(), ops::MeanStd { mean: 278.6, std: 21.2 })];
+/// let decode = zarr::decode_normalized(&Pool::default(), ops::Stats::Given(stats.into()));
+/// let stage = cpu::map("decode", decode).workers(2);
+/// ```
 pub fn decode_normalized(
     pool: &Pool,
     stats: Stats,
+) -> impl Fn(Encoded) -> Result<Batch, BoxError> + Send + Sync + use<> {
+    decode_as(pool, Some(stats))
+}
+
+/// One or the other.
+pub(crate) fn decode_as(
+    pool: &Pool,
+    stats: Option<Stats>,
 ) -> impl Fn(Encoded) -> Result<Batch, BoxError> + Send + Sync + use<> {
     let pool = pool.clone();
     let scratch = scratch_of(&pool);
     move |encoded| {
         let first = encoded.windows.first().cloned();
         scaled(&pool, &scratch, encoded, |spec| {
+            let Some(stats) = &stats else { return Ok(None) };
             Ok(Some(Scale::new(stats.of(first.as_ref(), &spec.name)?, spec)?))
         })
     }

@@ -28,6 +28,7 @@ mod windows;
 mod write;
 
 pub(crate) use dataset::CACHE;
+pub(crate) use decode::decode_as;
 pub use decode::{decode, decode_normalized};
 pub use error::{DecodeError, ZarrError};
 pub use fetch::{Encoded, Windows, fetch};

@@ -24,7 +24,8 @@ pub(super) fn decompress(from: &[u8], to: &mut [u8]) -> Result<usize, String> {
     }
     // SAFETY: the header was found to say that the chunk has the `given` bytes of `from`, and the library
     // reads no more; it writes at most `most` bytes, which `to` has. It starts no thread of its own.
-    let written = unsafe { blosc_decompress_ctx(from.as_ptr().cast(), to.as_mut_ptr().cast(), most, 1) };
+    let written =
+        unsafe { blosc_decompress_ctx(from.as_ptr().cast(), to.as_mut_ptr().cast(), most, 1) };
     match usize::try_from(written) {
         Ok(written) if written == claimed => Ok(written),
         _ => Err("blosc can't decompress it".to_owned()),
@@ -73,7 +74,10 @@ mod tests {
         let (cut, mut to) = (chunk.len() - 1, vec![0; 20_000]);
         let told = decompress(&chunk[..cut], &mut to).expect_err("cut short");
         assert_eq!(told, format!("its {cut} bytes are no whole blosc chunk"));
-        assert_eq!(decompress(&chunk[..9], &mut to), Err("9 bytes are too few for blosc".to_owned()));
+        assert_eq!(
+            decompress(&chunk[..9], &mut to),
+            Err("9 bytes are too few for blosc".to_owned())
+        );
         assert_eq!(decompress(&chunk, &mut vec![0; 30_000]), Ok(20_000));
     }
 
@@ -91,7 +95,8 @@ mod tests {
                 let within = if random.bool() { 64 } else { chunk.len() };
                 for _ in 0..random.usize(1..4) {
                     let at = random.usize(..within.min(chunk.len()));
-                    chunk[at] = if random.bool() { random.u8(..) } else { chunk[at] ^ 1 << random.u8(..8) };
+                    chunk[at] =
+                        if random.bool() { random.u8(..) } else { chunk[at] ^ 1 << random.u8(..8) };
                 }
                 let mut held = vec![0xa5; elements.len() + 4096];
                 let (to, beyond) = held.split_at_mut(elements.len());

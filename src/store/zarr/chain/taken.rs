@@ -120,7 +120,8 @@ mod tests {
         assert_eq!(v3, json!({ "codecs": [{ "name": "bytes" }] }));
         let mut blosc = json!({ "codecs": [{ "name": "bytes" }, { "name": "blosc" }] });
         assert_eq!(Taken::from_metadata(&mut blosc), Taken(vec![Name::Plain(Plain::Blosc)]));
-        let mut odd = json!({ "codecs": [{ "name": "blosc", "configuration": { "cname": "lzo" } }] });
+        let mut odd =
+            json!({ "codecs": [{ "name": "blosc", "configuration": { "cname": "lzo" } }] });
         assert_eq!(Taken::from_metadata(&mut odd), Taken(vec![]));
         let rounded = json!([{ "name": "numcodecs.bitround" }, { "name": "bytes" }]);
         let mut rounded = json!({ "codecs": rounded });
