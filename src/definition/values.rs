@@ -16,8 +16,27 @@ pub(super) struct Size(pub(super) u64);
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'_, str>>::deserialize(deserializer)?;
-        units::bytes(&text).map(Size).map_err(Error::custom)
+        struct Sized;
+        impl Visitor<'_> for Sized {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size with its unit, such as 512MiB")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
+                units::bytes(text).map(Size).map_err(E::custom)
+            }
+
+            /// Nothing is nothing in any unit.
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Size, E> {
+                match number {
+                    0 => Ok(Size(0)),
+                    _ => units::bytes(&number.to_string()).map(Size).map_err(E::custom),
+                }
+            }
+        }
+        deserializer.deserialize_any(Sized)
     }
 }
 
@@ -27,7 +46,8 @@ impl JsonSchema for Size {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^[0-9.]+ *([kKMGT]i?)?B$" })
+        let sized = json_schema!({ "type": "string", "pattern": "^[0-9.]+ *([kKMGT]i?)?B$" });
+        json_schema!({ "anyOf": [sized, { "const": 0 }] })
     }
 }
 
