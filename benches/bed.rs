@@ -32,6 +32,8 @@ struct Args {
     dense: u64,
     /// Bytes of chunks that are kept for later patches.
     cache: u64,
+    /// Bytes that the run's items may take.
+    memory: Option<u64>,
     /// Items that wait behind each stage.
     buffer: usize,
     /// Whether a stage of its own normalizes what was decoded.
@@ -49,6 +51,7 @@ fn args() -> Result<Args, Failure> {
         n: 0,
         dense: 0,
         cache: 512 << 20,
+        memory: None,
         buffer: 2,
         apart: false,
     };
@@ -66,6 +69,7 @@ fn args() -> Result<Args, Failure> {
             "--n" => args.n = value.parse()?,
             "--dense" => args.dense = value.parse()?,
             "--cache" => args.cache = value.parse()?,
+            "--memory" => args.memory = Some(value.parse()?),
             "--buffer" => args.buffer = value.parse()?,
             "--apart" => args.apart = value.parse()?,
             other => return Err(format!("{other} is no option").into()),
@@ -130,8 +134,12 @@ fn load(args: &Args) -> Result<(), Failure> {
         .then(flow::repeat(n))
         .then(flow::take(n))
         .then(io::map("fetch", zarr::fetch::<Window>).workers(args.fetchers).buffer(args.buffer));
-    let run =
-        normalized(fetched, args, stats).then(device::upload(&device::host()).buffer(1)).run()?;
+    let uploaded =
+        normalized(fetched, args, stats).then(device::upload(&device::host()).buffer(1));
+    let run = match args.memory {
+        Some(bytes) => uploaded.memory(bytes).run()?,
+        None => uploaded.run()?,
+    };
     consume(run, (start, cpu), 4, &store)
 }
 
@@ -164,16 +172,26 @@ fn consume(
     }
     let wall = start.elapsed().as_secs_f64();
     let asked = store.stats();
+    let work_cpu_s = cpu_s() - cpu;
+    let report = run.close();
     println!(
         "{}",
         serde_json::json!({
             "items": items, "bytes": bytes, "wall_s": wall, "first_s": first,
-            "work_cpu_s": cpu_s() - cpu, "checksum": format!("{sum:016x}"),
+            "work_cpu_s": work_cpu_s, "checksum": format!("{sum:016x}"),
             "items_per_s": items as f64 / wall, "requests": asked.requests,
-            "wire_bytes": asked.bytes, "verdict": forebay::trace::verdict(&run.close()).sentence,
+            "wire_bytes": asked.bytes, "verdict": forebay::trace::verdict(&report).sentence,
+            "memory": report.memory.map(|memory| memory.peak), "peak_rss": peak_rss(),
         })
     );
     Ok(())
+}
+
+/// The most memory that this process had, in bytes.
+fn peak_rss() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
 /// A patch's rows and columns.
