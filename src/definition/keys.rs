@@ -258,6 +258,12 @@ fn rate(node: &Node, problems: &mut Vec<Problem>) -> Read<Rate> {
                 };
                 rate.bytes_per_s = Some(positive(n)?);
             }
+            if rate == Rate::default() {
+                return Err(
+                    "it says no rate: write `{ requests: 300/s }`, `{ bytes: 400MB/s }` or both"
+                        .to_owned(),
+                );
+            }
             if let Some(node) = node.get("burst") {
                 rate.burst = Some(items(node)? as u32);
             }

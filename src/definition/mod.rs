@@ -66,6 +66,7 @@ pub(crate) use units::{duration, link_speed};
 
 use crate::checkpoint::Checkpoint;
 use crate::item::{Pool, PoolStats, mix};
+use crate::options::OnError;
 use crate::pipeline::Pipeline;
 use crate::store::zarr::Window;
 
@@ -270,6 +271,21 @@ impl Definition {
         surveyor.finish(&self.file, &self.text)
     }
 
+    /// Refuses to log what `step` skips where no file can be.
+    fn check_log(&self, step: &Step) -> Result<(), Problems> {
+        let Some(OnError::Skip { log: Some(log), .. }) = &step.options.on_error else {
+            return Ok(());
+        };
+        let folder = log.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let Some(folder) = folder.filter(|folder| !folder.is_dir()) else { return Ok(()) };
+        let message =
+            format!("there is no folder `{}` for the log of `{}`", folder.display(), step.id);
+        let place = step.places.get("on_error").unwrap_or(&step.key.place);
+        let problem = Problem::new("forebay::build", message, place, "here");
+        let problem = problem.help("make the folder, or write the log elsewhere");
+        Err(Problems::new(&self.file, &self.text, vec![problem]))
+    }
+
     fn step(
         &self,
         step: &Step,
@@ -289,6 +305,7 @@ impl Definition {
             context: &context,
         };
         let known: usize = before.iter().map(|before| before.problems().len()).sum();
+        self.check_log(step)?;
         let here = |message: String| {
             Problem::new("forebay::build", message, &step.key.place, "this stage")
         };
