@@ -7,7 +7,8 @@ use crate::stage::Kind;
 
 /// Adds what keeps `node` from running.
 pub(crate) fn check(node: &Node, can_retry: bool, problems: &mut Vec<PlanError>) {
-    let Options { id: _, workers, buffer, ordered, retry, timeout, rate, on_error } = &node.options;
+    let Options { id: _, workers, buffer, ordered, retry, timeout, deadline, rate, on_error } =
+        &node.options;
     let stage = || node.id.clone();
     let mut zero = |what, hint| problems.push(PlanError::Zero { stage: stage(), what, hint });
     if *workers == Some(Workers::Count(0)) {
@@ -24,6 +25,9 @@ pub(crate) fn check(node: &Node, can_retry: bool, problems: &mut Vec<PlanError>)
     }
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
         zero("timeout", "; leave it out for no limit");
+    }
+    if deadline.is_some_and(|deadline| deadline.is_zero()) {
+        zero("deadline", "; leave it out for no limit");
     }
     let mut range = |what, value: String, range| {
         problems.push(PlanError::Range { stage: stage(), what, value, range });
@@ -63,6 +67,7 @@ pub(crate) fn check(node: &Node, can_retry: bool, problems: &mut Vec<PlanError>)
             ("ordered", ordered.is_some()),
             ("retry", retry.is_some()),
             ("timeout", timeout.is_some()),
+            ("deadline", deadline.is_some()),
             ("rate", rate.is_some()),
             ("on_error", on_error.is_some()),
         ];

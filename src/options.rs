@@ -21,6 +21,9 @@ pub struct Options {
     pub retry: Option<Retry>,
     /// How long one call may take. Default: no limit.
     pub timeout: Option<Duration>,
+    /// How long all calls on an item may take, from the start of the first, with the pauses between them.
+    /// Default: no limit.
+    pub deadline: Option<Duration>,
     /// How fast calls may start. Default: no limit.
     pub rate: Option<Rate>,
     /// What an item that failed for good does to the run. Default: [`OnError::Fail`].
@@ -37,6 +40,7 @@ impl Options {
             ordered: others.ordered.or(self.ordered),
             retry: others.retry.or(self.retry),
             timeout: others.timeout.or(self.timeout),
+            deadline: others.deadline.or(self.deadline),
             rate: others.rate.or(self.rate),
             on_error: others.on_error.or(self.on_error),
         }
@@ -46,7 +50,8 @@ impl Options {
 /// What was said, for people: `workers 8, retry 5`.
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options { id: _, workers, buffer, ordered, retry, timeout, rate, on_error } = self;
+        let Options { id: _, workers, buffer, ordered, retry, timeout, deadline, rate, on_error } =
+            self;
         let mut said = Vec::new();
         said.extend(workers.map(|workers| match workers {
             Workers::Auto => "workers auto".to_owned(),
@@ -63,6 +68,7 @@ impl fmt::Display for Options {
         }));
         said.extend(retry.as_ref().map(|retry| format!("retry {}", retry.max)));
         said.extend(timeout.map(|limit| format!("timeout {limit:?}")));
+        said.extend(deadline.map(|limit| format!("deadline {limit:?}")));
         if let Some(Rate { requests_per_s, bytes_per_s, burst: _ }) = rate {
             said.extend(requests_per_s.map(|per_s| format!("rate {per_s}/s")));
             said.extend(bytes_per_s.map(|per_s| format!("rate {}/s", bytes(per_s))));

@@ -28,7 +28,7 @@ fn folder_with(cases: &str) -> tempfile::TempDir {
 #[test]
 fn the_cases_that_are_shipped_pass() {
     for (args, passed) in
-        [(&[][..], 9), (&["quickstart"], 4), (&["pipelines/quickstart.test.yaml"], 4)]
+        [(&[][..], 11), (&["quickstart"], 5), (&["pipelines/quickstart.test.yaml"], 5)]
     {
         let done = forebay(args, Path::new("."));
         assert_eq!(done.status.code(), Some(0), "{done:?}");
@@ -88,6 +88,69 @@ fn what_came_out_otherwise_is_told() {
     assert_eq!(*first, expected);
 }
 
+const GIVEN: &str = "\
+cases:
+  - name: right
+    given: { decode: [{ t2m: [[260, 280], [NaN, 300]] }, { t2m: [[270, 270]] }] }
+    expect: { items: 3, batches: 2, values: [{ t2m: [[-1, 1], [NaN, 3]] }, { t2m: [[0, 0]] }] }
+  - name: no such stage
+    given: { decod: [{ t2m: [1] }] }
+    expect: { items: 1 }
+  - name: no batches
+    given: { fetch: [{ t2m: [1] }] }
+    expect: { items: 1 }
+  - name: both
+    given: { decode: [{ t2m: [1] }], normalize: [{ t2m: [1] }] }
+    expect: { items: 1 }
+  - name: otherwise
+    given: [{ t2m: [[270, 280]] }, { t2m: [[250, 270]] }]
+    expect: { values: [{ t2m: [[0, 1]] }, { t2m: [[-2, 1]] }] }
+  - name: too few
+    given: [{ t2m: [270] }]
+    expect: { values: [] }
+  - name: no such tensor
+    given: [{ t2m: [270] }]
+    expect: { values: [{ u10: [0] }] }
+  - name: a fault
+    given: [{ wind: [270] }]
+    expect: { error: no mean and deviation are given for it }
+";
+
+/// The store is not there, so that what is not replaced would fail.
+#[test]
+fn given_batches_take_the_place_of_what_comes_before() {
+    let folder = folder_with(GIVEN);
+    let pipeline = folder.path().join("pipelines/quickstart.yaml");
+    let text = std::fs::read_to_string(&pipeline).expect("the quickstart");
+    let text = text.replace("sample://era5", "/no/such/store");
+    let text = text.replace("stats: auto", "stats: { t2m: { mean: 270, std: 10 } }");
+    std::fs::write(&pipeline, text).expect("written");
+    let done = forebay(&["quickstart"], folder.path());
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    let told = text_of_differences(&done);
+    for part in [
+        "pass right",
+        "FAIL no such stage error: expected none found batches are given for the stage `decod`, which \
+         is not there (did you mean `decode`?)",
+        "FAIL no batches error: expected none found `fetch` yields Encoded, but a case gives batches \
+         (give those of `decode` or `normalize`)",
+        "FAIL both error: expected none found what is given for `decode` goes nowhere (",
+        "FAIL otherwise values: expected `t2m` of batch 2 1 at [0, 1] found 0",
+        "FAIL too few values: expected those of 0 batches found 1",
+        "FAIL no such tensor values: expected `u10` of batch 1 found no such tensor",
+        "pass a fault",
+        "2 passed, 6 failed",
+    ] {
+        assert!(told.contains(part), "{part} is not in\n{told}");
+    }
+}
+
+/// What `forebay test` said, without the file's name and in single spaces.
+fn text_of_differences(done: &Output) -> String {
+    let told = text(&done.stdout).replace("pipelines/quickstart.yaml:", "");
+    told.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn cases_that_can_not_be_read_are_told_before_any_runs() {
     for (cases, parts) in [
@@ -98,6 +161,20 @@ fn cases_that_can_not_be_read_are_told_before_any_runs() {
         ),
         ("cases:\n  - { name: a, expect: { items: many } }\n", &["value of `expect.items`"]),
         ("cases:\n  - { name: a, expect: { items: 1, error: x } }\n", &["an error and items"]),
+        (
+            "cases:\n  - { name: a, given: [{ t2m: [[1], [2, 3]] }], expect: { items: 1 } }\n\
+             \x20 - { name: b, given: [{ a: [1], b: [1, 2] }], expect: { items: 1 } }\n\
+             \x20 - { name: c, given: [{ a: { dtype: i8, values: [300] } }], expect: { items: 1 } }\n\
+             \x20 - { name: d, given: [{}], expect: { items: 1 } }\n\
+             \x20 - { name: e, given: [{ a: 1 }], expect: { items: 1 } }\n",
+            &[
+                "different lengths",
+                "`a` has 1 windows and `b` 2",
+                "300 is no i8",
+                "one tensor at least",
+                "this is the integer 1; write [[1, 2], [3, 4]], or",
+            ],
+        ),
         ("cases: [", &["forebay::yaml"]),
     ] {
         let folder = folder_with(cases);
@@ -126,5 +203,5 @@ fn check_reads_cases() {
     let args = ["check", "pipelines/quickstart.yaml", "pipelines/quickstart.test.yaml"];
     let done = command.args(args).output().expect("started");
     assert_eq!(done.status.code(), Some(0), "{done:?}");
-    assert!(text(&done.stdout).contains("  4 cases  "), "{done:?}");
+    assert!(text(&done.stdout).contains("  5 cases  "), "{done:?}");
 }

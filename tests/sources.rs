@@ -179,11 +179,30 @@ fn branches_that_are_left_out_are_told() {
 }
 
 #[test]
-fn a_plan_is_made_of_one_source() {
+fn a_plan_is_made_of_each_source() {
+    forebay::store::sample::ensure("era5", &|_, _| {}).expect("the sample");
     let catalog = Catalog::builtin();
-    let definition = Definition::load("pipelines/zip.yaml".as_ref(), &catalog, &Set::new());
-    let told = definition.expect("right").plan(&catalog).expect_err("two sources").to_string();
-    assert!(told.contains("several flow together here"), "{told}");
+    let definition = Definition::load("pipelines/merge.yaml".as_ref(), &catalog, &Set::new());
+    let plans = definition.expect("right").plan(&catalog).expect("planned");
+    let found: Vec<_> = (plans.iter())
+        .map(|one| (one.source.as_deref(), one.plan.windows, one.plan.batches))
+        .collect();
+    assert_eq!(found, [(Some("north"), 32, 8), (Some("south"), 24, 6)]);
+    let requests: Vec<_> = plans.iter().map(|one| one.plan.requests).collect();
+    let told = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let done = command.args(["plan", "merge"]).args(args).output().expect("started");
+        assert_eq!(done.status.code(), Some(0), "{done:?}");
+        String::from_utf8(done.stdout).expect("text")
+    };
+    let text = told(&[]);
+    assert!(text.starts_with("north\nt2m ") && text.contains("\n\nsouth\nt2m "), "{text}");
+    let all = format!("\n{} requests for ", requests.iter().sum::<u64>());
+    assert!(text.contains(&all) && text.ends_with("on the wire in all\n"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&told(&["--format", "json"])).expect("JSON");
+    let of = |at: usize| (&json["sources"][at]["source"], &json["sources"][at]["plan"]["requests"]);
+    assert_eq!(of(0), (&"north".into(), &requests[0].into()));
+    assert_eq!(of(1), (&"south".into(), &requests[1].into()));
 }
 
 fn batch(names: &[&str], windows: usize) -> Batch {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::terminal::say;
 use super::{Exit, assignment, assignments, files, progress};
 use crate::checkpoint::Checkpoint;
-use crate::definition::{AnyPipeline, Catalog, Definition, Pools, Problems, Set};
+use crate::definition::{AnyPipeline, Case, Catalog, Definition, Pools, Problems, Set};
 use crate::fault::Fault;
 use crate::position::Position;
 use crate::running::Handle;
@@ -74,21 +74,28 @@ impl Which {
     ) -> Result<Job, Problems> {
         let mut set = assignments(&self.set);
         set.extend(more.clone());
-        Job::prepare(&self.file(), &set, self.limit, catalog, quiet)
+        Job::of(Definition::load(&self.file(), catalog, &set)?, self.limit, catalog, quiet)
     }
 }
 
 impl Job {
-    /// Reads, checks and builds the definition in `file`, with the values in `set`; it stops after
-    /// `limit` items.
-    pub(super) fn prepare(
-        file: &Path,
-        set: &Set,
+    /// Reads, checks and builds the definition in `file` as a case has it; it says nothing.
+    pub(super) fn of_case(file: &Path, case: &Case, catalog: &Catalog) -> Result<Job, Problems> {
+        let definition = Definition::load(file, catalog, &case.set())?;
+        let definition = match &case.given {
+            Some(items) => definition.given(items)?,
+            None => definition,
+        };
+        Job::of(definition, case.limit.map(|limit| limit.get()), catalog, true)
+    }
+
+    /// Builds `definition`; it stops after `limit` items.
+    fn of(
+        definition: Definition,
         limit: Option<u64>,
         catalog: &Catalog,
         quiet: bool,
     ) -> Result<Job, Problems> {
-        let definition = Definition::load(file, catalog, set)?;
         progress::make_sample_for(&definition, quiet);
         let built = definition.build(catalog)?;
         let pools = built.pools().clone();

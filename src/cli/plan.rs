@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::progress;
 use super::terminal::{out, out_json, tell_problems};
 use super::{Exit, Format, assignment, assignments, files};
-use crate::definition::{Catalog, Definition, Problems, link_speed};
+use crate::definition::{Catalog, Definition, Planned, Problems, link_speed};
 use crate::store::zarr::{self, Plan};
 use crate::trace::{bytes, count};
 
@@ -28,10 +28,10 @@ pub(super) struct Args {
 
 pub(super) fn plan(args: &Args, catalog: &Catalog) -> Exit {
     match made(args, catalog) {
-        Ok(plan) => {
+        Ok(plans) => {
             match args.format {
-                Format::Text => out(&text(&plan, args.link)),
-                Format::Json => out_json(&json(&plan, args.link)),
+                Format::Text => out(&texts(&plans, args.link)),
+                Format::Json => out_json(&jsons(&plans, args.link)),
             }
             Exit::Done
         }
@@ -42,11 +42,24 @@ pub(super) fn plan(args: &Args, catalog: &Catalog) -> Exit {
     }
 }
 
-fn made(args: &Args, catalog: &Catalog) -> Result<Plan, Problems> {
+fn made(args: &Args, catalog: &Catalog) -> Result<Vec<Planned>, Problems> {
     let file = files::find(&args.file);
     let definition = Definition::load(&file, catalog, &assignments(&args.set))?;
     progress::make_sample_for(&definition, false);
     definition.plan(catalog)
+}
+
+/// The plan of the only source, or those of all by name.
+fn jsons(plans: &[Planned], link: Option<(f64, Duration)>) -> serde_json::Value {
+    if let [only] = plans {
+        return json(&only.plan, link);
+    }
+    let each = plans.iter().map(|Planned { source, plan, .. }| {
+        let mut json = json(plan, link);
+        json["source"] = source.clone().into();
+        json
+    });
+    serde_json::json!({ "schema": 1, "sources": each.collect::<Vec<_>>() })
 }
 
 fn json(plan: &Plan, link: Option<(f64, Duration)>) -> serde_json::Value {
@@ -75,6 +88,23 @@ fn nearest(dims: &BTreeMap<String, String>) -> String {
         [] => String::new(),
         dims => format!(", nearest in {}", dims.join(", ")),
     }
+}
+
+/// The plan of the only source, or those of all, and what they come to.
+fn texts(plans: &[Planned], link: Option<(f64, Duration)>) -> String {
+    if let [only] = plans {
+        return text(&only.plan, link);
+    }
+    let each = plans.iter().map(|Planned { source, plan, .. }| {
+        format!("{}\n{}\n", source.as_deref().unwrap_or("the others"), text(plan, link))
+    });
+    let sum = |of: fn(&Plan) -> u64| plans.iter().map(|planned| of(&planned.plan)).sum::<u64>();
+    let all = format!(
+        "{} requests for {} on the wire in all\n",
+        count(sum(|plan| plan.requests)),
+        bytes(sum(|plan| plan.wire_bytes) as f64)
+    );
+    each.chain([all]).collect()
 }
 
 fn text(plan: &Plan, link: Option<(f64, Duration)>) -> String {

@@ -168,7 +168,10 @@ struct Stall(Option<Duration>);
 fn stall_after(text: &str) -> Result<Stall, String> {
     match text {
         "off" => Ok(Stall(None)),
-        time => duration_of(time).map(|time| Stall(Some(time))),
+        time => match duration_of(time)? {
+            Duration::ZERO => Err("it is no time at all: write `10s`, or `off`".to_owned()),
+            time => Ok(Stall(Some(time))),
+        },
     }
 }
 

@@ -1,6 +1,7 @@
 //! `test`: runs the cases that stand beside pipelines, and says what came out otherwise.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -8,9 +9,10 @@ use serde::Serialize;
 use super::job::Job;
 use super::terminal::{out, out_json, say, say_problems};
 use super::{Exit, Format, files};
-use crate::definition::{Case, Catalog, Expect, Problems, cases};
+use crate::definition::{Case, Catalog, Expect, Numbers, Problems, cases};
 use crate::device::DeviceBatch;
-use crate::item::{Batch, Spec};
+use crate::fault::BoxError;
+use crate::item::{Batch, Pool, Spec, Tensor};
 use crate::trace::Delivered;
 
 /// Runs the cases beside pipelines: what each is given, and what is expected of it
@@ -131,20 +133,23 @@ struct Given {
     fingerprint: String,
     /// The tensors of the first item, if it is a batch.
     specs: Vec<Spec>,
+    /// The numbers in the tensors of each batch, of those that are expected.
+    values: Vec<Vec<(String, Numbers)>>,
 }
 
 /// What is otherwise than `case` expects.
 fn differences(file: &Path, case: &Case, catalog: &Catalog) -> Vec<Difference> {
-    let given = Job::prepare(file, &case.set(), case.limit.map(|limit| limit.get()), catalog, true)
+    let wanted = case.expect.values.as_ref().map_or(0, Vec::len);
+    let given = Job::of_case(file, case, catalog)
         .map_err(|problems| messages(&problems))
-        .and_then(run);
+        .and_then(|job| run(job, wanted));
     let mut differences = Vec::new();
     let mut compare = |what, expected: String, found: String, same: bool| {
         if !same {
             differences.push(Difference { what, expected, found });
         }
     };
-    let Expect { items, batches, fingerprint, specs, error } = &case.expect;
+    let Expect { items, batches, fingerprint, specs, values, error } = &case.expect;
     let given = match (given, error) {
         (Ok(given), None) => given,
         (Ok(_), Some(part)) => {
@@ -161,7 +166,7 @@ fn differences(file: &Path, case: &Case, catalog: &Catalog) -> Vec<Difference> {
             return differences;
         }
     };
-    let Given { delivered, fingerprint: order, specs: tensors } = given;
+    let Given { delivered, fingerprint: order, specs: tensors, values: numbers } = given;
     for (what, expected, found) in
         [("items", items, delivered.items), ("batches", batches, delivered.batches)]
     {
@@ -181,16 +186,53 @@ fn differences(file: &Path, case: &Case, catalog: &Catalog) -> Vec<Difference> {
         let found = found.collect::<Vec<_>>().join(", ");
         compare("specs", expected.join(", "), found, same);
     }
+    if let Some(expected) = values
+        && let Some((expected, found)) = otherwise(expected, &numbers, delivered.batches)
+    {
+        compare("values", expected, found, false);
+    }
     differences
 }
 
-/// Runs a pipeline to its end.
-fn run(job: Job) -> Result<Given, String> {
+/// Where the numbers of the batches `found`, of which there were `batches` in all, are otherwise than
+/// `expected`: what is expected there, and what was found.
+fn otherwise(
+    expected: &[BTreeMap<String, Numbers>],
+    found: &[Vec<(String, Numbers)>],
+    batches: u64,
+) -> Option<(String, String)> {
+    if expected.len() as u64 != batches {
+        return Some((format!("those of {} batches", expected.len()), format!("{batches}")));
+    }
+    let all = expected.iter().zip(found).enumerate();
+    let mut each = all.flat_map(|(at, (expected, found))| {
+        expected.iter().map(move |(name, numbers)| (at + 1, name, numbers, found))
+    });
+    each.find_map(|(batch, name, numbers, found)| {
+        let of = format!("`{name}` of batch {batch}");
+        match found.iter().find(|(other, _)| other == name) {
+            Some((_, found)) => {
+                let (expected, found) = numbers.difference(found)?;
+                Some((format!("{of} {expected}"), found))
+            }
+            None => Some((of, "no such tensor".to_owned())),
+        }
+    })
+}
+
+/// Runs a pipeline to its end, and keeps the numbers of its first `wanted` batches.
+fn run(job: Job, wanted: usize) -> Result<Given, String> {
     let mut run = job.limited().run().map_err(|error| error.to_string())?;
     let mut delivered = Delivered::default();
-    let mut specs = None;
+    let (mut specs, mut values, mut unread) = (None, Vec::new(), None);
     let mut see = |item: &dyn Any| {
         specs.get_or_insert_with(|| specs_of(item));
+        if values.len() < wanted {
+            match values_of(item) {
+                Ok(numbers) => values.push(numbers),
+                Err(error) => unread = Some(error.to_string()),
+            }
+        }
     };
     while let Some(item) = run.next_seen(&mut see) {
         let item = item.map_err(|fault| fault.to_string())?;
@@ -199,7 +241,10 @@ fn run(job: Job) -> Result<Given, String> {
     }
     let fingerprint = run.handle().fingerprint().to_string();
     run.close();
-    Ok(Given { delivered, fingerprint, specs: specs.unwrap_or_default() })
+    match unread {
+        None => Ok(Given { delivered, fingerprint, specs: specs.unwrap_or_default(), values }),
+        Some(error) => Err(error),
+    }
 }
 
 /// The tensors of a batch, on whichever device it is.
@@ -210,6 +255,20 @@ fn specs_of(item: &dyn Any) -> Vec<Spec> {
         batch.tensors().iter().map(|tensor| tensor.spec().clone()).collect()
     } else {
         Vec::new()
+    }
+}
+
+/// The numbers in the tensors of a batch, on whichever device it is.
+fn values_of(item: &dyn Any) -> Result<Vec<(String, Numbers)>, BoxError> {
+    let of = |tensor: &Tensor| (tensor.spec().name.to_string(), Numbers::of(tensor));
+    if let Some(batch) = item.downcast_ref::<DeviceBatch>() {
+        let pool = Pool::default();
+        let tensors = batch.tensors().iter().map(|tensor| Ok(of(&tensor.to_host(&pool)?)));
+        tensors.collect()
+    } else if let Some(batch) = item.downcast_ref::<Batch>() {
+        Ok(batch.tensors().iter().map(of).collect())
+    } else {
+        Ok(Vec::new())
     }
 }
 

@@ -4,11 +4,11 @@
 use std::any::{Any, TypeId, type_name};
 use std::fmt;
 
-use crate::device::DeviceBatch;
+use crate::device::{DeviceBatch, DeviceTensor};
 use crate::entering::Entry;
 use crate::fault::{Fault, PlanError};
 use crate::flow::{self, Together, Uneven};
-use crate::item::Batch;
+use crate::item::{Batch, Spec, Tensor};
 use crate::options::Options;
 use crate::pipeline::{Node, Pipeline, RunSettings};
 use crate::position::{Position, ResumeError};
@@ -342,10 +342,14 @@ impl<T: Send + 'static> Run for Running<T> {
 /// What one item of a run holds.
 fn delivered<T: 'static>(item: &T) -> Delivered {
     let any: &dyn Any = item;
+    // A batch that was read from nowhere says by its tensors how many windows it stands for.
+    let rows = |first: Option<&Spec>| first.and_then(|spec| spec.shape.first().copied());
     let windows = if let Some(batch) = any.downcast_ref::<DeviceBatch>() {
-        batch.len()
+        let rows = rows(batch.tensors().first().map(DeviceTensor::spec));
+        if batch.is_empty() { rows.unwrap_or(0) as usize } else { batch.len() }
     } else if let Some(batch) = any.downcast_ref::<Batch>() {
-        batch.len()
+        let rows = rows(batch.tensors().first().map(Tensor::spec));
+        if batch.is_empty() { rows.unwrap_or(0) as usize } else { batch.len() }
     } else if let Some(encoded) = any.downcast_ref::<Encoded>() {
         encoded.windows().len()
     } else if let Some(windows) = any.downcast_ref::<Vec<Window>>() {

@@ -7,6 +7,7 @@ use serde_path_to_error::Segment;
 
 use super::problem::Problem;
 use super::tree::{Key, Node, Value};
+use crate::nearest::nearest;
 
 /// The JSON Schema of an argument type.
 pub(crate) fn schema<A: JsonSchema>() -> Json {
@@ -65,8 +66,30 @@ pub(crate) fn read<A: DeserializeOwned + JsonSchema>(
         let of = if path.is_empty() { String::new() } else { format!(" of `{path}`") };
         let why = plain(&error.inner().to_string());
         let message = format!("`{}` can't take this value{of}: {why}", key.text);
-        vec![Problem::new("forebay::arg::value", message, &place, "here").help(takes(&schema))]
+        let problem = Problem::new("forebay::arg::value", message, &place, "here");
+        vec![match meant(&why, &text_at(node, &place)) {
+            Some((word, other)) => problem.meant(word, [other]),
+            None => problem.help(takes(&schema)),
+        }]
     })
+}
+
+/// The word in `text`, and that among the words of `why` that it was probably meant as.
+fn meant<'a>(why: &'a str, text: &'a Option<String>) -> Option<(&'a str, &'a str)> {
+    let word = text.as_deref()?;
+    let (_, wanted) = why.split_once("; write ")?;
+    let words: Vec<_> = wanted.split('`').skip(1).step_by(2).collect();
+    nearest(word, &words).map(|other| (word, other))
+}
+
+/// The text that stands at `place` in or below `node`, if it is text.
+fn text_at(node: &Node, place: &super::tree::Place) -> Option<String> {
+    match &node.value {
+        Value::Text(text) if node.place == *place => Some(text.clone()),
+        Value::List(nodes) => nodes.iter().find_map(|node| text_at(node, place)),
+        Value::Map(entries) => entries.iter().find_map(|(_, node)| text_at(node, place)),
+        _ => None,
+    }
 }
 
 /// What a type's own deserializer says, in words that do not need Rust.

@@ -79,7 +79,8 @@ pub(super) fn catalog() -> Catalog {
                 let misfit = Misfit::new(format!("there is no rank {rank} of {world}"));
                 return Err(misfit.at(["rank"]).help(format!("ranks are 0 to {}", world - 1)));
             }
-            Ok(Flow { items: before.items.map(|n| n.div_ceil(world)), ..before.clone() })
+            let items = before.items.map(|n| args.uneven.share(n, rank, world));
+            Ok(Flow { items, ..before.clone() })
         })
         .same("take", |args: Take, _| Ok(Same::Take(args.items)))
         .flows(|args: Take, before| Ok(before.at_most(args.items)))

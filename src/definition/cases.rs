@@ -12,6 +12,8 @@ use serde_json::Value as Json;
 
 use super::absent::instead;
 use super::check::only;
+use super::given::Items;
+use super::numbers::Numbers;
 use super::problem::{Problem, Problems};
 use super::tree::{self, Key, Node, Value};
 use super::{Set, args};
@@ -26,6 +28,10 @@ pub(crate) struct Case {
     /// Values of variables and runtime keys, as `--set` gives them.
     #[serde(default)]
     set: BTreeMap<String, Json>,
+    /// Batches that take the place of those of a stage: a list, in place of the first stage that yields
+    /// batches, or lists by the ids of stages. What comes before those is not made.
+    #[serde(default)]
+    pub(crate) given: Option<Items>,
     /// The pipeline stops after so many items (batches, if it makes batches).
     #[serde(default)]
     pub(crate) limit: Option<NonZeroU64>,
@@ -49,6 +55,10 @@ pub(crate) struct Expect {
     /// The tensors of the first batch, in order.
     #[serde(default)]
     pub(crate) specs: Option<Vec<Tensor>>,
+    /// The numbers in the tensors of the batches, in order: all of the batches, and of each the tensors
+    /// that are named.
+    #[serde(default)]
+    pub(crate) values: Option<Vec<BTreeMap<String, Numbers>>>,
     /// The definition is refused, or the run fails, with a message that contains this.
     #[serde(default)]
     pub(crate) error: Option<String>,
@@ -143,14 +153,20 @@ fn read(text: &str) -> Result<Vec<Case>, Vec<Problem>> {
 fn case(node: &Node) -> Result<Case, Vec<Problem>> {
     let key = Key { text: "case".to_owned(), place: node.place.clone() };
     let case: Case = args::read(&key, node, None)?;
-    let Expect { items, batches, fingerprint, specs, error } = &case.expect;
-    let of_items = [items.is_some(), batches.is_some(), fingerprint.is_some(), specs.is_some()];
+    let Expect { items, batches, fingerprint, specs, values, error } = &case.expect;
+    let of_items = [
+        items.is_some(),
+        batches.is_some(),
+        fingerprint.is_some(),
+        specs.is_some(),
+        values.is_some(),
+    ];
     let message = match (of_items.contains(&true), error) {
         (false, None) => "this case expects nothing",
         (true, Some(_)) => "this case expects an error and items, too",
         _ => return Ok(case),
     };
     let place = node.get("expect").map_or(&node.place, |expect| &expect.place);
-    let help = "expect `items`, `batches`, `fingerprint` or `specs`; or an `error` alone";
+    let help = "expect `items`, `batches`, `fingerprint`, `specs` or `values`; or an `error` alone";
     Err(vec![Problem::new("forebay::case", message, place, "here").help(help)])
 }

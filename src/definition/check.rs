@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Set;
 use super::any::FlowType;
@@ -280,6 +281,11 @@ impl RunBlock {
             Some((_, Value::Bool(false))) => stall.after = None,
             Some((_, Value::Text(text))) if text == "off" => stall.after = None,
             Some((node, Value::Text(text))) => match duration(text) {
+                Ok(Duration::ZERO) => {
+                    let why =
+                        "`stall` is no time at all: write how long nothing moves, `10s`, or `off`";
+                    wrong(node, why.to_owned());
+                }
                 Ok(after) => stall.after = Some(after),
                 Err(error) => wrong(node, format!("`stall`: {error}")),
             },

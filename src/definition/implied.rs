@@ -50,9 +50,14 @@ fn insert(
     let wrong = |message: String| Problem::new("forebay::run", message, &node.place, "here");
     if name == "epochs" && !matches!(node.value, Value::Int(1..=0xffff_ffff)) {
         return Err(Box::new(
-            wrong("`epochs` is not an integer from 1 to 4294967295".to_owned())
+            wrong("`run.epochs` is not an integer from 1 to 4294967295".to_owned())
                 .help("write how many times the items are gone through, `epochs: 10`"),
         ));
+    }
+    if name == "shard" && !matches!(node.value, Value::Map(_)) {
+        let help = "write `shard: { rank: 0, world: 4 }`, or variables that read the environment: `{ rank: \
+                    $(rank), world: $(world) }`";
+        return Err(Box::new(wrong(format!("`run.shard` is {}", node.kind())).help(help)));
     }
     if let Some(own) = steps.iter().find(|step| step.key.text == operator) {
         return Err(Box::new(

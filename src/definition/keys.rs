@@ -12,9 +12,9 @@ use crate::stage::Kind;
 use crate::store::is_transient;
 
 /// Every runtime key. `id`, `kind`, `doc` and `when` say nothing about how calls are made.
-pub(crate) const KEYS: [&str; 11] = [
-    "id", "kind", "doc", "when", "workers", "buffer", "ordered", "timeout", "retry", "rate",
-    "on_error",
+pub(crate) const KEYS: [&str; 12] = [
+    "id", "kind", "doc", "when", "workers", "buffer", "ordered", "timeout", "deadline", "retry",
+    "rate", "on_error",
 ];
 /// Those that say how calls are made, which can have defaults and be set.
 pub(crate) const SETTINGS: &[&str] = KEYS.split_at(4).1;
@@ -52,6 +52,7 @@ pub(crate) fn read<'a>(
             "buffer" => buffer(node, problems).map(|buffer| options.buffer = Some(buffer)),
             "ordered" => ordered(node, problems).map(|ordered| options.ordered = Some(ordered)),
             "timeout" => time(node).map(|time| options.timeout = Some(time)),
+            "deadline" => time(node).map(|time| options.deadline = Some(time)),
             "retry" => retry(node, problems).map(|retry| options.retry = Some(retry)),
             "rate" => rate(node, problems).map(|rate| options.rate = Some(rate)),
             "on_error" => on_error(node, problems).map(|policy| options.on_error = Some(policy)),
@@ -257,6 +258,12 @@ fn rate(node: &Node, problems: &mut Vec<Problem>) -> Read<Rate> {
                     return Err("`bytes` has no unit of size: write `400MB/s`".to_owned());
                 };
                 rate.bytes_per_s = Some(positive(n)?);
+            }
+            if rate == Rate::default() {
+                return Err(
+                    "it says no rate: write `{ requests: 300/s }`, `{ bytes: 400MB/s }` or both"
+                        .to_owned(),
+                );
             }
             if let Some(node) = node.get("burst") {
                 rate.burst = Some(items(node)? as u32);

@@ -13,6 +13,7 @@ mod effects;
 mod explain;
 mod fix;
 mod flow;
+mod given;
 mod holds;
 mod ids;
 mod implied;
@@ -20,9 +21,11 @@ mod joined;
 mod keys;
 mod layout;
 mod lint;
+mod numbers;
 mod operator;
 mod outline;
 mod pinned;
+mod plan;
 mod problem;
 mod resume;
 mod retries;
@@ -48,9 +51,12 @@ pub use catalog::{Catalog, Context, Operator};
 use check::{Checked, Step};
 pub(crate) use explain::{Explanation, explain, explanations, first_sentence};
 pub use flow::{Flow, Misfit, Outline};
+use given::Given;
 pub(crate) use layout::laid_out;
+pub(crate) use numbers::Numbers;
 pub use outline::StageOutline;
 use pinned::{Pinned, Ring};
+pub use plan::Planned;
 use problem::Problem;
 pub use problem::Problems;
 pub(crate) use problem::{Region, Told, suggest};
@@ -60,9 +66,9 @@ pub(crate) use units::{duration, link_speed};
 
 use crate::checkpoint::Checkpoint;
 use crate::item::{Pool, PoolStats, mix};
+use crate::options::OnError;
 use crate::pipeline::Pipeline;
-use crate::source::Index;
-use crate::store::zarr::{self, Encoded, Plan, Window, ZarrError};
+use crate::store::zarr::Window;
 
 /// Values given on the command line: of variables by name, and of runtime keys by `stage.key`.
 pub type Set = BTreeMap<String, String>;
@@ -79,6 +85,8 @@ pub struct Definition {
     file: String,
     text: Arc<str>,
     checked: Checked,
+    /// What takes the place of its stages, in a case.
+    given: Given,
 }
 
 /// A definition made into a pipeline.
@@ -139,7 +147,9 @@ impl Definition {
     pub fn parse(file: &str, text: &str, catalog: &Catalog, set: &Set) -> Result<Self, Problems> {
         let text: Arc<str> = Arc::from(text);
         match check::check(file, &text, catalog, set) {
-            Ok(checked) => Ok(Definition { file: file.to_owned(), text, checked }),
+            Ok(checked) => {
+                Ok(Definition { file: file.to_owned(), text, checked, given: Given::default() })
+            }
             Err(problems) => Err(Problems::new(file, &text, problems)),
         }
     }
@@ -180,7 +190,8 @@ impl Definition {
                 _ => false,
             }
         }
-        self.checked.steps.iter().any(|step| any(&step.node, prefix))
+        let steps = self.checked.steps.iter().enumerate();
+        steps.filter(|(at, _)| !self.given.replaces(*at)).any(|(_, step)| any(&step.node, prefix))
     }
 
     /// Makes the pipeline: opens its stores and reads their metadata.
@@ -190,10 +201,18 @@ impl Definition {
     pub fn build(&self, catalog: &Catalog) -> Result<Built, Problems> {
         let pools = Pools::new();
         let pinned = pinned::pinned(&self.checked.steps, catalog);
+        let replaced = |(at, pinned)| if self.given.replaces(at) { None } else { pinned };
+        let pinned: Vec<_> = pinned.into_iter().enumerate().map(replaced).collect();
         // What can be known before a byte of data is read is known before that.
         let mut surveyor = Surveyor::new(catalog, &self.checked, &self.text, true);
         let mut made = Vec::<Option<AnyPipeline>>::new();
-        for (step, pinned) in self.checked.steps.iter().zip(&pinned) {
+        for (at, (step, pinned)) in self.checked.steps.iter().zip(&pinned).enumerate() {
+            if self.given.replaces(at) {
+                let (pipeline, flow) = self.given.instead(at, &step.id).unzip();
+                surveyor.step(step, Some(flow.unwrap_or_default()));
+                made.push(pipeline);
+                continue;
+            }
             let of_step = match pinned {
                 Some(Pinned { pool, .. }) => {
                     pools.add(pool);
@@ -252,47 +271,19 @@ impl Definition {
         surveyor.finish(&self.file, &self.text)
     }
 
-    /// What one pass over its windows will cost, computed without reading data: opens the stores
-    /// and reads their metadata.
-    ///
-    /// # Errors
-    /// A stage that can't be made, or nothing to plan: no stage fetches windows that are computed by
-    /// position.
-    pub fn plan(&self, catalog: &Catalog) -> Result<Plan, Problems> {
-        let wrong = |place, message: &str, help: &str| {
-            let problem = Problem::new("forebay::plan", message, place, "here").help(help);
-            Problems::new(&self.file, &self.text, vec![problem])
+    /// Refuses to log what `step` skips where no file can be.
+    fn check_log(&self, step: &Step) -> Result<(), Problems> {
+        let Some(OnError::Skip { log: Some(log), .. }) = &step.options.on_error else {
+            return Ok(());
         };
-        let pools = Pools::new();
-        if let Some(join) = self.checked.steps.iter().find(|step| step.after.len() > 1) {
-            return Err(wrong(
-                &join.key.place,
-                "a plan is made of one source, but several flow together here",
-                "plan each of them in a definition of its own",
-            ));
-        }
-        let mut pipeline: Option<AnyPipeline> = None;
-        for step in &self.checked.steps {
-            let place = &step.key.place;
-            if step.yields == FlowType::of::<Encoded>()
-                && let Some(before) = pipeline.take()
-            {
-                let index = windows(before).ok_or_else(|| {
-                    wrong(
-                        place,
-                        "what comes before it is a stream, whose windows are not known",
-                        "put stages that need a stream, such as `shuffle: 1000`, behind it",
-                    )
-                })?;
-                let failed = |error: ZarrError| {
-                    wrong(place, &format!("the plan failed: {error}"), "is the store readable?")
-                };
-                return zarr::plan(&index).map_err(failed);
-            }
-            pipeline = Some(self.step(step, pipeline.into_iter().collect(), catalog, &pools)?);
-        }
-        let first = &self.checked.steps[0].key.place;
-        Err(wrong(first, "no stage fetches windows", "a plan is made for `zarr.fetch`"))
+        let folder = log.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let Some(folder) = folder.filter(|folder| !folder.is_dir()) else { return Ok(()) };
+        let message =
+            format!("there is no folder `{}` for the log of `{}`", folder.display(), step.id);
+        let place = step.places.get("on_error").unwrap_or(&step.key.place);
+        let problem = Problem::new("forebay::build", message, place, "here");
+        let problem = problem.help("make the folder, or write the log elsewhere");
+        Err(Problems::new(&self.file, &self.text, vec![problem]))
     }
 
     fn step(
@@ -314,6 +305,7 @@ impl Definition {
             context: &context,
         };
         let known: usize = before.iter().map(|before| before.problems().len()).sum();
+        self.check_log(step)?;
         let here = |message: String| {
             Problem::new("forebay::build", message, &step.key.place, "this stage")
         };
@@ -331,17 +323,6 @@ impl Definition {
             }
         };
         Err(Problems::new(&self.file, &self.text, list))
-    }
-}
-
-/// Groups of windows by position, if that is what the pipeline yields.
-fn windows(pipeline: AnyPipeline) -> Option<Index<Vec<Window>>> {
-    match pipeline.downcast::<Vec<Window>>() {
-        Ok(pipeline) => pipeline.index().cloned(),
-        Err(pipeline) => {
-            let index = pipeline.downcast::<Window>().ok()?.index()?.clone();
-            Some(Index::new(index.len(), move |i| vec![index.get(i)]))
-        }
     }
 }
 

@@ -218,6 +218,7 @@ fn runtime() -> Map<String, Json> {
             ),
         ),
         ("timeout", time.clone()),
+        ("deadline", time.clone()),
         (
             "retry",
             of(

@@ -73,7 +73,7 @@ pub(super) struct Surveyor<'a> {
     entries: Entries,
     cores: usize,
     /// Bytes that stages keep beside items, such as chunks for later windows.
-    kept: u64,
+    pub(super) kept: u64,
     /// What the buffer of the source is, while nothing has made a stream of its items.
     pending: Option<Pending>,
 }

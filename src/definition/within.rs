@@ -12,12 +12,26 @@ impl Surveyor<'_> {
         let shown = |bytes: u64| trace::bytes(bytes as f64);
         match memory {
             Some(memory) if memory > most => {
-                let message = format!(
-                    "the run can take {} of host memory, but it may take {}",
-                    shown(memory),
-                    shown(most)
-                );
-                let problem = Problem::new("forebay::memory", message, place, "this is too little");
+                let floor = self.floor();
+                let problem = match floor > most {
+                    true => {
+                        let message = format!(
+                            "the run needs {} of host memory at once, but it may take {}",
+                            shown(floor),
+                            shown(most)
+                        );
+                        Problem::new("forebay::memory", message, place, "this is too little")
+                    }
+                    false => {
+                        let message = format!(
+                            "workers and buffers have room for {} of host memory, but the run may take {}",
+                            shown(memory),
+                            shown(most)
+                        );
+                        let label = "it is held to this: calls will wait for memory";
+                        Problem::new("forebay::lint::memory", message, place, label).warning()
+                    }
+                };
                 let most_of_all = (self.edges.iter().enumerate())
                     .max_by_key(|(_, edge)| edge.memory)
                     .map(|(at, edge)| (edge, &self.checked.steps[at].key.place));
@@ -49,6 +63,15 @@ impl Surveyor<'_> {
                 });
             }
         }
+    }
+}
+
+impl Surveyor<'_> {
+    /// Bytes that the run needs at once at least: what its stages keep, and an item of each.
+    fn floor(&self) -> u64 {
+        let items = self.edges.iter().filter(|edge| !edge.flow.by_position && !edge.flow.on_device);
+        let bytes = items.filter_map(|edge| edge.flow.bytes);
+        bytes.fold(self.kept, u64::saturating_add)
     }
 }
 

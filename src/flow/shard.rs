@@ -15,14 +15,28 @@ pub enum Uneven {
     Drop,
     /// The last ranks get the first items of all once more, fewer than there are ranks.
     Pad,
+    /// Every item goes to one rank: the first ranks get one more than the others. For what ranks do not do
+    /// in step, such as evaluation.
+    Keep,
 }
 
 impl Uneven {
-    /// How many of `all` items each of `world` ranks gets.
-    pub(crate) fn share(self, all: u64, world: u64) -> u64 {
+    /// How many of `all` items the rank `rank` of `world` gets.
+    pub(crate) fn share(self, all: u64, rank: u64, world: u64) -> u64 {
         match self {
+            Uneven::Keep => all / world + u64::from(rank < all % world),
             Uneven::Drop => all / world,
             Uneven::Pad => all.div_ceil(world),
+        }
+    }
+
+    /// The first of those.
+    pub(crate) fn start(self, all: u64, rank: u64, world: u64) -> u64 {
+        let of_others = rank * self.share(all, rank, world);
+        match self {
+            // Those before it have one more each, as far as that goes.
+            Uneven::Keep if rank >= all % world => of_others + all % world,
+            _ => of_others,
         }
     }
 }
@@ -36,8 +50,8 @@ pub struct Shard<T> {
     items: PhantomData<fn(T)>,
 }
 
-/// The items of the rank `rank` of `world`. Every rank gets equally many, whatever there are, so
-/// that none waits for another at the end of an epoch. Behind a shuffle with the same seed on every
+/// The items of the rank `rank` of `world`. Every rank gets equally many, whatever there are
+/// (unless [`Uneven::Keep`] is said), so that none waits for another at the end of an epoch. Behind a shuffle with the same seed on every
 /// rank the shares are random and disjoint; each is a run of neighbours in that order, so that ranks
 /// do not read each other's chunks.
 ///
@@ -81,8 +95,8 @@ impl<T: Send + 'static> Stage for Shard<T> {
 
     fn index(self, input: Index<T>) -> Result<Index<T>, (Self, Index<T>)> {
         let all = input.len();
-        let share = self.uneven.share(all, self.world);
-        let start = self.rank * share;
+        let share = self.uneven.share(all, self.rank, self.world);
+        let start = self.uneven.start(all, self.rank, self.world);
         Ok(input.select(share, move |i| (start + i) % all))
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::floor::{Done, Floor, Memory, Resting};
+use super::floor::{Done, Floor, Memory, Overdue, Resting};
 use super::kept::Kept;
 use super::place::{Job, Place};
 use super::rules::Rules;
@@ -252,12 +252,11 @@ impl<W: Work> Desk<W> {
 
     /// Cpu and device calls cannot be interrupted: their items are given up at the deadline.
     fn expire(&self, now: Instant) {
-        let Some(limit) = self.rules.timeout else {
+        if self.rules.limit(None, now).is_none() {
             return;
-        };
+        }
         let due = self.floor.lock().overdue(now);
-        for (seq, id, name, attempt) in due {
-            let fault = Fault::timeout(limit).on(id, name, attempt);
+        for Overdue { seq, fault } in due {
             let done = self.judge(fault, &CallSpan::over(self.site.span()));
             let mut floor = self.floor.lock();
             drop(floor.settle(seq, done));

@@ -11,7 +11,7 @@ pub(super) use memory::Memory;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Work;
 use super::kept::Kept;
@@ -60,6 +60,12 @@ pub(super) struct Resting<W: Work> {
     pub(super) until: Option<Instant>,
 }
 
+/// An item that is given up at its deadline.
+pub(super) struct Overdue {
+    pub(super) seq: u64,
+    pub(super) fault: Fault,
+}
+
 /// A call that is given up at its deadline.
 struct Watch {
     worker: usize,
@@ -68,6 +74,8 @@ struct Watch {
     name: Option<String>,
     attempt: u32,
     deadline: Instant,
+    /// The limit that was said.
+    said: Duration,
 }
 
 pub(super) struct Floor<W: Work> {
@@ -334,10 +342,14 @@ impl<W: Work> Floor<W> {
     }
 
     /// The calls whose time is up; what they still yield is for nobody.
-    pub(super) fn overdue(&mut self, now: Instant) -> Vec<(u64, ItemId, Option<String>, u32)> {
+    pub(super) fn overdue(&mut self, now: Instant) -> Vec<Overdue> {
         let due = self.watches.extract_if(.., |watch| watch.deadline <= now);
-        let due: Vec<_> = due.map(|w| (w.seq, w.id, w.name, w.attempt)).collect();
-        self.late.extend(due.iter().map(|(seq, ..)| seq));
+        let due: Vec<_> = (due.map(|watch| {
+            let Watch { seq, id, name, attempt, said, .. } = watch;
+            Overdue { seq, fault: Fault::timeout(said).on(id, name, attempt) }
+        }))
+        .collect();
+        self.late.extend(due.iter().map(|overdue| overdue.seq));
         due
     }
 

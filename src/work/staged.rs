@@ -76,6 +76,12 @@ impl<W: Work> Staged<W> {
         self.set(|o| o.timeout = Some(limit))
     }
 
+    /// How long all calls on an item may take, from the start of the first, with the pauses between them.
+    /// A call is given up at that time as at its timeout, and none is made again behind it.
+    pub fn deadline(self, limit: Duration) -> Self {
+        self.set(|o| o.deadline = Some(limit))
+    }
+
     /// How fast calls may start.
     pub fn rate(self, rate: Rate) -> Self {
         self.set(|o| o.rate = Some(rate))

@@ -35,6 +35,8 @@ pub(super) struct Entry<In> {
     pub(super) seq: u64,
     pub(super) id: ItemId,
     pub(super) attempt: u32,
+    /// When the first call on it began, once there was one.
+    pub(super) began: Option<Instant>,
     pub(super) bytes: u64,
     pub(super) value: In,
 }
@@ -185,14 +187,15 @@ async fn run_call<W: Work>(
     burst: &mut VecDeque<Entry<W::In>>,
     from: Instant,
 ) -> Outcome<W> {
-    let Entry { seq, id, attempt, bytes, value } = entry;
+    let Entry { seq, id, attempt, began, bytes, value } = entry;
     let name = label(&value);
     let again = desk.rules.retry.as_ref().filter(|retry| attempt <= retry.max);
     let copy = again.and(desk.copy).map(|copy| copy(&value));
     let meter = &desk.site.meter;
     meter.under_way[worker].begin(seq, id, attempt, name.as_ref(), meter.since_start(from));
     let call = Call { worker: &desk.workers[worker], id, attempt };
-    let limit = desk.rules.timeout;
+    let limit = desk.rules.limit(began, from);
+    let began = began.unwrap_or(from);
     let span = CallSpan::new(desk.site.span(), &call, name.as_deref());
     let result = {
         let result = async {
@@ -225,12 +228,12 @@ async fn run_call<W: Work>(
                 poll
             });
             match limit {
-                Some(limit) => tokio::time::timeout(limit, watched).await.ok(),
+                Some(limit) => tokio::time::timeout(limit.left, watched).await.ok(),
                 None => Some(watched.await),
             }
         } else {
             let called = poll_fn(|context| span.in_scope(|| result.as_mut().poll(context)));
-            Some(called.await).filter(|_| limit.is_none_or(|limit| from.elapsed() <= limit))
+            Some(called.await).filter(|_| limit.is_none_or(|limit| from.elapsed() <= limit.left))
         }
     };
     let fault = match result {
@@ -241,7 +244,7 @@ async fn run_call<W: Work>(
         }
         Some(Ok(Err(error))) => Fault::error(error),
         Some(Err(panic)) => Fault::panic(panic),
-        None => Fault::timeout(limit.unwrap_or_default()),
+        None => Fault::timeout(limit.map_or(Duration::ZERO, |limit| limit.said)),
     };
     let fault = fault.on(id, name, attempt);
     meter.failed(&fault);
@@ -250,18 +253,22 @@ async fn run_call<W: Work>(
     {
         kept.discard();
     }
-    match (again, copy) {
-        (Some(retry), Some(value)) if worth_another(&fault, retry.on) => {
-            meter.retries.fetch_add(1, Relaxed);
-            meter.under_way[worker].pause(meter.since_start(Instant::now()));
-            let most = retry.backoff.saturating_mul(1 << (attempt - 1).min(20));
-            let pause = most.min(retry.backoff_max).mul_f64(fastrand::f64());
-            span.retried(&meter.id, &fault, pause);
-            let entry = Entry { seq, id, attempt: attempt + 1, bytes, value };
-            Outcome::Again(entry, Instant::now() + pause)
-        }
-        _ => Outcome::Done(desk.judge_call(seq, fault, &span)),
+    let (Some(retry), Some(value)) = (again.filter(|retry| worth_another(&fault, retry.on)), copy)
+    else {
+        return Outcome::Done(desk.judge_call(seq, fault, &span));
+    };
+    let most = retry.backoff.saturating_mul(1 << (attempt - 1).min(20));
+    let pause = most.min(retry.backoff_max).mul_f64(fastrand::f64());
+    let until = Instant::now() + pause;
+    if !desk.rules.in_time(began, until) {
+        let fault = fault.noting("and its deadline leaves no time for another try".to_owned());
+        return Outcome::Done(desk.judge_call(seq, fault, &span));
     }
+    meter.retries.fetch_add(1, Relaxed);
+    meter.under_way[worker].pause(meter.since_start(Instant::now()));
+    span.retried(&meter.id, &fault, pause);
+    let began = Some(began);
+    Outcome::Again(Entry { seq, id, attempt: attempt + 1, began, bytes, value }, until)
 }
 
 fn worth_another(fault: &Fault, on: RetryOn) -> bool {

@@ -85,6 +85,27 @@ fn more_than_the_run_may_take_is_refused_also_when_it_is_built() {
     assert!(told.contains("forebay::memory"), "{told}");
 }
 
+/// Room for more than the run may take is no mistake as long as an item of each stage fits.
+#[test]
+fn room_for_more_than_the_run_may_take_is_a_warning() {
+    let stages = |memory: &str| {
+        format!(
+            "run: {{ memory: {memory}, cores: 2 }}\nstages:\n{WINDOWS}  - batch: 4\n  - zarr.fetch:\n\
+             \x20 - zarr.decode:\n"
+        )
+    };
+    let known = survey(&stages("64GiB")).expect("fits");
+    assert!(known.warnings.is_empty(), "{}", known.warnings);
+    // What the source may keep, and a batch of each stage.
+    let items = known.edges.iter().filter(|edge| !edge.flow.by_position);
+    let floor = (512 << 20) + items.map(|edge| edge.flow.bytes.expect("known")).sum::<u64>();
+    assert!(floor < known.memory.expect("known"));
+    let known = survey(&stages(&format!("{floor}B"))).expect("fits");
+    assert_eq!(known.warnings.codes().collect::<Vec<_>>(), ["forebay::lint::memory"]);
+    let told = survey(&stages(&format!("{}B", floor - 1))).expect_err("too little");
+    assert!(told.contains("forebay::memory"), "{told}");
+}
+
 /// Doubles.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -256,6 +256,46 @@ fn items_that_take_too_long_can_be_left_out_or_tried_again() {
     assert_eq!(outcome(pipeline.run().expect("runs")).0, [0]);
 }
 
+/// Pauses of up to 1 ms make thousands of calls last for longer than the deadline.
+#[test]
+fn no_call_is_made_again_behind_the_deadline() {
+    for kind in KINDS {
+        let often =
+            Retry::times(10_000).backoff(Duration::from_millis(1), Duration::from_millis(1));
+        let how = How::workers(1).deadline(Duration::from_millis(30)).retry(often);
+        let (pipeline, calls) = flaky(kind, how, u64::MAX);
+        let (items, fault) = outcome(pipeline.run().expect("runs"));
+        assert!(items.is_empty());
+        let text = fault.expect("a fault").to_string();
+        assert!(text.contains("and its deadline leaves no time for another try"), "{text}");
+        assert!((1..10_000).contains(&calls.load(SeqCst)), "{kind}");
+        // One that is far away changes nothing.
+        let how = How::workers(3).deadline(Duration::from_secs(3600)).retry(quick(2));
+        let (pipeline, calls) = flaky(kind, how, 2);
+        assert!(outcome(pipeline.run().expect("runs")).0.into_iter().eq(0..20));
+        assert_eq!(calls.load(SeqCst), 60, "{kind}");
+    }
+}
+
+/// The call never ends; its own timeout is far away.
+#[test]
+fn a_call_is_given_up_at_the_deadline_of_its_item() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&calls);
+    let (source, _) = numbers(1);
+    let how = How::workers(1).timeout(Duration::from_secs(3600)).retry(quick(5));
+    let how = how.deadline(Duration::from_millis(60));
+    let pipeline = map_of(source, Kind::Io, how, move |x: u64| {
+        count.fetch_add(1, SeqCst);
+        async move { if x == 0 { std::future::pending().await } else { Ok::<_, Never>(x) } }
+    });
+    let (items, fault) = outcome(pipeline.run().expect("runs"));
+    let fault = fault.expect("a fault");
+    assert_eq!((items.len(), fault.kind()), (0, FaultKind::Timeout), "{fault}");
+    assert!(fault.to_string().contains("timed out after 60ms"), "{fault}");
+    assert_eq!(calls.load(SeqCst), 1);
+}
+
 /// Its deadline and its call's return both tell that it failed.
 #[test]
 fn an_item_that_takes_too_long_is_left_out_once() {

@@ -108,6 +108,11 @@ impl How {
         self
     }
 
+    pub(crate) fn deadline(mut self, time: Duration) -> Self {
+        self.0.deadline = Some(time);
+        self
+    }
+
     pub(crate) fn rate(mut self, rate: Rate) -> Self {
         self.0.rate = Some(rate);
         self

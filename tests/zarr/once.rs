@@ -237,6 +237,10 @@ fn ranks_get_equal_disjoint_shares() {
         run.by_ref().map(|window| window.expect("no fault").number()).collect::<Vec<_>>()
     };
     // 12 x 4 x 4 = 192 windows among 7 ranks.
+    // The first three get one more, and none is left out or repeated.
+    let kept: Vec<_> = (0..7).map(|rank| share(rank, 7, flow::Uneven::Keep)).collect();
+    assert_eq!(kept.iter().map(Vec::len).collect::<Vec<_>>(), [28, 28, 28, 27, 27, 27, 27]);
+    assert_eq!(kept.into_iter().flatten().collect::<BTreeSet<_>>().len(), 192);
     for (uneven, each) in [(flow::Uneven::Drop, 27), (flow::Uneven::Pad, 28)] {
         let shares: Vec<_> = (0..7).map(|rank| share(rank, 7, uneven)).collect();
         assert!(shares.iter().all(|share| share.len() == each));

@@ -80,12 +80,12 @@ pub(super) fn summary(all: &[Found], fixable: usize, online: bool) -> String {
             false => "stores elsewhere were not opened (--online)\n",
         };
     }
-    if found > 0 {
+    if let Some(code) = all.iter().find_map(|found| found.problems().codes().next()) {
         text += &problems(found);
         if fixable > 0 {
             text += &format!(", {fixable} of which can be mended by `--fix`");
         }
-        text.push('\n');
+        text += &format!("; for more: forebay explain {code}\n");
     }
     text
 }

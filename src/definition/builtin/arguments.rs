@@ -179,7 +179,7 @@ pub(super) struct Shuffle {
     pub(super) seed: Option<u64>,
 }
 
-/// The share of one rank; every rank gets equally many items.
+/// The share of one rank; every rank gets equally many items, unless `uneven` says `keep`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Shard {
@@ -187,7 +187,8 @@ pub(super) struct Shard {
     pub(super) rank: u64,
     /// How many ranks there are.
     pub(super) world: std::num::NonZeroU64,
-    /// What happens to items that do not divide: `drop` or `pad`.
+    /// What happens to items that do not divide: `drop`, `pad`, or `keep`, with which the first ranks get
+    /// one more than the others.
     #[serde(default)]
     pub(super) uneven: flow::Uneven,
 }

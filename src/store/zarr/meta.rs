@@ -116,6 +116,20 @@ fn with_attributes(metadata: &Value, attributes: Option<&Value>) -> Value {
     metadata
 }
 
+/// What `bytes` are that are no JSON, as `error` says.
+fn not_json(bytes: &[u8], error: &serde_json::Error) -> String {
+    let begin = bytes.trim_ascii_start();
+    let is_page = [&b"<!doctype"[..], b"<html"]
+        .iter()
+        .any(|tag| begin.get(..tag.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(tag)));
+    match is_page {
+        true => "it is a page of HTML, such as a proxy or a login page answers: check the URL, and open it \
+                 in a browser from this machine"
+            .to_owned(),
+        false => format!("it is no JSON: {error}"),
+    }
+}
+
 fn read_all(store: &Store, keys: &[String]) -> Result<Vec<Option<Value>>, ZarrError> {
     let read = store.read_blocking(keys, METADATA_MAX)?;
     let parse = |(key, bytes): (&String, Option<bytes::Bytes>)| {
@@ -126,8 +140,29 @@ fn read_all(store: &Store, keys: &[String]) -> Result<Vec<Option<Value>>, ZarrEr
                 let why = "it is JSON, but not an object".to_owned();
                 Err(ZarrError::Metadata { name: key.clone(), why })
             }
-            Err(error) => Err(ZarrError::Metadata { name: key.clone(), why: error.to_string() }),
+            Err(error) => {
+                Err(ZarrError::Metadata { name: key.clone(), why: not_json(&bytes, &error) })
+            }
         }
     };
     keys.iter().zip(read).map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_html_is_told_as_such() {
+        let told = |bytes: &[u8]| {
+            let error = serde_json::from_slice::<Value>(bytes).expect_err("no JSON");
+            not_json(bytes, &error)
+        };
+        for page in [&b"\n <!DOCTYPE html><html>"[..], b"<HTML><body>"] {
+            assert!(told(page).starts_with("it is a page of HTML"), "{}", told(page));
+        }
+        for other in [&b"{ \"a\": "[..], b"<", b""] {
+            assert!(told(other).starts_with("it is no JSON: "), "{}", told(other));
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::link::Arrival;
 use crate::stage::Kind;
 use crate::work::Work;
 use crate::work::generator::Generator;
-use crate::work::rules::Rules;
+use crate::work::rules::{Limit, Rules};
 use crate::work::worker::{Entry, Hand};
 
 /// Calls shorter than this travel in bursts of about this length, so that handing over and waking
@@ -63,7 +63,7 @@ impl<W: Work> Floor<W> {
             }
         }
         if let (Some(limit), false, Some(entry)) =
-            (rules.timeout, rules.kind == Kind::Io, hand.front())
+            (rules.limit(None, now), rules.kind == Kind::Io, hand.front())
         {
             self.watch(worker, entry, limit, rules, now);
         }
@@ -108,7 +108,7 @@ impl<W: Work> Floor<W> {
         &mut self,
         worker: usize,
         entry: &Entry<W::In>,
-        limit: Duration,
+        limit: Limit,
         rules: &Rules,
         now: Instant,
     ) {
@@ -122,7 +122,8 @@ impl<W: Work> Floor<W> {
             id: entry.id,
             name: label(&entry.value),
             attempt: entry.attempt,
-            deadline: now + limit,
+            deadline: now + limit.left,
+            said: limit.said,
         });
     }
 
@@ -145,7 +146,14 @@ impl<W: Work> Floor<W> {
             self.ended = Some(self.tap.ending());
         }
         for Item { id, bytes, value } in self.arriving.drain(..) {
-            self.input.push_back(Entry { seq: self.arrived, id, attempt: 1, bytes, value });
+            self.input.push_back(Entry {
+                seq: self.arrived,
+                id,
+                attempt: 1,
+                began: None,
+                bytes,
+                value,
+            });
             self.arrived += 1;
         }
     }
@@ -175,8 +183,9 @@ impl<W: Work> Floor<W> {
             if go {
                 let Resting { worker, kept, hand, .. } = self.resting.swap_remove(i);
                 if let Hand::Burst(burst) = &hand
-                    && let (Some(limit), false, Some(entry)) =
-                        (rules.timeout, rules.kind == Kind::Io, burst.front())
+                    && rules.kind != Kind::Io
+                    && let Some(entry) = burst.front()
+                    && let Some(limit) = rules.limit(entry.began, now)
                 {
                     self.watch(worker, entry, limit, rules, now);
                 }

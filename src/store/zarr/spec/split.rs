@@ -38,6 +38,9 @@ impl Split {
         if before > 1.0 + 1e-9 {
             return Err(format!("its shares add up to {before}: more than the whole"));
         }
+        if self.parts.is_empty() {
+            return Err(format!("has no parts: write their shares, such as `{}: 0.8`", self.take));
+        }
         found.ok_or_else(|| {
             let names: Vec<_> = self.parts.iter().map(|(name, _)| format!("`{name}`")).collect();
             format!("has no part `{}` to take: there are {}", self.take, names.join(", "))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -78,15 +79,17 @@ impl WriteSpec {
 }
 
 impl Ranks {
-    /// How many of `windows` windows each rank gets.
-    pub(super) fn share(&self, windows: u64) -> u64 {
-        self.uneven.share(windows, self.world.get())
+    /// The windows, of `windows`, that the rank `rank` gets; with `pad` it may reach beyond the last one.
+    pub(super) fn share(&self, windows: u64, rank: u64) -> Range<u64> {
+        let world = self.world.get();
+        let start = self.uneven.start(windows, rank, world);
+        start..start + self.uneven.share(windows, rank, world)
     }
 
     /// Refuses shares with which windows would be left out.
     pub(super) fn check(&self, windows: u64) -> Result<(), WriteError> {
         let left = windows % self.world;
-        if self.uneven == Uneven::Pad || left == 0 {
+        if self.uneven != Uneven::Drop || left == 0 {
             return Ok(());
         }
         Err(WriteError::Argument(format!(

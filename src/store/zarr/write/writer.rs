@@ -200,7 +200,7 @@ impl Writer {
     fn is_mine(&self, dataset: &Dataset, number: u64) -> bool {
         match &self.spec.shard {
             Some(ranks) if dataset.left_out() == 0 => {
-                number / ranks.share(dataset.windows()).max(1) == ranks.rank
+                ranks.share(dataset.windows(), ranks.rank).contains(&number)
             }
             _ => true,
         }
@@ -342,8 +342,10 @@ pub(super) fn check_ranks(
     if dataset.left_out() > 0 {
         return Ok(());
     }
-    let share = ranks.share(windows);
-    let borders = (1..ranks.world.get()).map(|rank| rank * share).filter(|at| *at < windows);
+    let own = ranks.share(windows, ranks.rank);
+    let share = own.end - own.start;
+    let borders = (1..ranks.world.get()).map(|rank| ranks.share(windows, rank).start);
+    let borders = borders.filter(|at| (1..windows).contains(at));
     for border in borders {
         for number in [border - 1, border] {
             let starts = dataset.starts(number);
