@@ -134,8 +134,7 @@ fn load(args: &Args) -> Result<(), Failure> {
         .then(flow::repeat(n))
         .then(flow::take(n))
         .then(io::map("fetch", zarr::fetch::<Window>).workers(args.fetchers).buffer(args.buffer));
-    let uploaded =
-        normalized(fetched, args, stats).then(device::upload(&device::host()).buffer(1));
+    let uploaded = normalized(fetched, args, stats).then(device::upload(&device::host()).buffer(1));
     let run = match args.memory {
         Some(bytes) => uploaded.memory(bytes).run()?,
         None => uploaded.run()?,

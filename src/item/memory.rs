@@ -67,13 +67,14 @@ impl Memory {
         let mapped =
             unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
         let Ok(Some(at)) = mapped.map(NonNull::new) else { none() };
-        // SAFETY: the range is the mapping just made. The advice changes how it is backed, never
-        // what it holds.
-        if bytes >= HUGE
-            && let Err(error) = unsafe { madvise(at.as_ptr(), bytes, Advice::LinuxHugepage) }
-        {
-            // A system without huge pages works as well, only slower.
-            tracing::trace!(%error, "no huge pages");
+        if bytes >= HUGE {
+            // SAFETY: the range is the mapping just made. The advice changes how it is backed, never
+            // what it holds.
+            let advised = unsafe { madvise(at.as_ptr(), bytes, Advice::LinuxHugepage) };
+            if let Err(error) = advised {
+                // A system without huge pages works as well, only slower.
+                tracing::trace!(%error, "no huge pages");
+            }
         }
         Memory::Mapped(Mapping { at: at.cast(), bytes })
     }

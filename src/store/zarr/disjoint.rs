@@ -127,7 +127,6 @@ impl<'a> Target<'a> {
     }
 
     /// The rows of `region`.
-    #[expect(clippy::mut_from_ref, reason = "regions are disjoint, by the contract of this type")]
     fn region_rows<'r>(
         &'r self,
         region: &'r ArraySubset,
